@@ -1,0 +1,230 @@
+//! A table: ordered rows that can be walked while they change, and that keep their own digest.
+//!
+//! Every row of the pool's state lies in a table. A snapshot must show all tables as they were at
+//! one entry, without stopping those that come after it. So a walk copies nothing at its
+//! beginning; while it is under way, a row that it has not reached yet is kept as it was, once,
+//! before its first change. The walk then takes the kept rows instead of the live ones. Memory
+//! grows with what changed during the walk, never with what there is.
+//!
+//! Rows are boxed where they are large: a `BTreeMap` that grows at its end leaves its nodes half
+//! empty.
+//!
+//! Caveat: one walk at a time.
+
+use crate::digest::hash_of;
+use alloc::collections::BTreeMap;
+use core::ops::{Bound, RangeBounds};
+use serde::Serialize;
+
+#[derive(Debug)]
+pub(crate) struct Table<K, V> {
+    rows: BTreeMap<K, V>,
+    digest: u64,
+    walk: Option<Walk<K, V>>,
+}
+
+#[derive(Debug)]
+struct Walk<K, V> {
+    /// The last key that was handed out.
+    reached: Option<K>,
+    /// Rows beyond it as they were when the walk began; `None`: absent then.
+    before: BTreeMap<K, Option<V>>,
+}
+
+impl<K, V> Default for Table<K, V> {
+    fn default() -> Self {
+        Table {
+            rows: BTreeMap::new(),
+            digest: 0,
+            walk: None,
+        }
+    }
+}
+
+impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.rows.get(key)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
+        self.rows.iter()
+    }
+
+    pub(crate) fn range(
+        &self,
+        keys: impl RangeBounds<K>,
+    ) -> impl DoubleEndedIterator<Item = (&K, &V)> {
+        self.rows.range(keys)
+    }
+
+    /// The wrapping sum of the rows' hashes.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest
+    }
+
+    pub(crate) fn insert(&mut self, key: K, row: V) {
+        self.keep_before(&key);
+        self.digest = self.digest.wrapping_add(hash_of(&(&key, &row)));
+        if let Some(old) = self.rows.get_mut(&key) {
+            self.digest = self.digest.wrapping_sub(hash_of(&(&key, &*old)));
+            *old = row;
+        } else {
+            self.rows.insert(key, row);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        self.keep_before(key);
+        let row = self.rows.remove(key)?;
+        self.digest = self.digest.wrapping_sub(hash_of(&(key, &row)));
+        Some(row)
+    }
+
+    /// Changes a row in place and gives what the change gives; `None` where there is no such row.
+    pub(crate) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        self.keep_before(key);
+        let row = self.rows.get_mut(key)?;
+        self.digest = self.digest.wrapping_sub(hash_of(&(key, &*row)));
+        let given = change(row);
+        self.digest = self.digest.wrapping_add(hash_of(&(key, &*row)));
+        Some(given)
+    }
+
+    fn keep_before(&mut self, key: &K) {
+        let Some(walk) = &mut self.walk else { return };
+        let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached);
+        if ahead && !walk.before.contains_key(key) {
+            walk.before.insert(key.clone(), self.rows.get(key).cloned());
+        }
+    }
+
+    /// Begins a walk of the rows as they are now.
+    pub(crate) fn begin_walk(&mut self) {
+        self.walk = Some(Walk {
+            reached: None,
+            before: BTreeMap::new(),
+        });
+    }
+
+    /// Hands out up to `rows_max` further rows of the walk, in the order of their keys, and says
+    /// how many; fewer than `rows_max`: the walk is over.
+    pub(crate) fn walk(&mut self, rows_max: usize, mut hand_out: impl FnMut(&K, &V)) -> usize {
+        let Some(walk) = &mut self.walk else { return 0 };
+        let mut handed_out = 0;
+        while handed_out < rows_max {
+            let from = match &walk.reached {
+                Some(reached) => Bound::Excluded(reached.clone()),
+                None => Bound::Unbounded,
+            };
+            // A run of live rows up to the next kept one, then the kept one.
+            let kept = walk.before.pop_first();
+            let until = match &kept {
+                Some((key, _)) => Bound::Excluded(key),
+                None => Bound::Unbounded,
+            };
+            for (key, row) in self
+                .rows
+                .range((from.as_ref(), until))
+                .take(rows_max - handed_out)
+            {
+                hand_out(key, row);
+                handed_out += 1;
+                walk.reached = Some(key.clone());
+            }
+            let Some((key, before)) = kept else { break };
+            if handed_out == rows_max {
+                walk.before.insert(key, before);
+                break;
+            }
+            if let Some(row) = &before {
+                hand_out(&key, row);
+                handed_out += 1;
+            }
+            walk.reached = Some(key);
+        }
+        if handed_out < rows_max {
+            self.walk = None;
+        }
+        handed_out
+    }
+
+    /// Gives up the walk under way, if any.
+    pub(crate) fn end_walk(&mut self) {
+        self.walk = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn rows(table: &mut Table<u32, u32>, rows_max: usize) -> Vec<(u32, u32)> {
+        let mut seen = Vec::new();
+        table.walk(rows_max, |key, row| seen.push((*key, *row)));
+        seen
+    }
+
+    #[test]
+    fn a_walk_shows_the_rows_as_they_were_when_it_began() {
+        let mut table = Table::default();
+        for key in [1, 3, 5, 7] {
+            table.insert(key, key * 10);
+        }
+        table.begin_walk();
+        assert_eq!(rows(&mut table, 1), [(1, 10)]);
+        table.change(&1, |row| *row = 11);
+        table.change(&5, |row| *row = 51);
+        table.change(&5, |row| *row = 52);
+        table.insert(2, 20);
+        table.insert(9, 90);
+        table.remove(&7);
+        table.insert(7, 71);
+        assert_eq!(rows(&mut table, 2), [(3, 30), (5, 50)]);
+        table.remove(&3);
+        assert_eq!(rows(&mut table, 9), [(7, 70)]);
+        assert_eq!(rows(&mut table, 9), []);
+        assert_eq!(
+            table.iter().map(|(key, _)| *key).collect::<Vec<_>>(),
+            [1, 2, 5, 7, 9]
+        );
+    }
+
+    #[test]
+    fn a_walk_keeps_nothing_of_what_it_has_passed() {
+        let mut table: Table<u32, u32> = Table::default();
+        (0..100).for_each(|key| table.insert(key, 0));
+        table.begin_walk();
+        assert_eq!(rows(&mut table, 50).len(), 50);
+        (0..50).for_each(|key| table.insert(key, 1));
+        assert!(
+            table
+                .walk
+                .as_ref()
+                .is_some_and(|walk| walk.before.is_empty())
+        );
+        assert_eq!(rows(&mut table, 60).len(), 50);
+        assert!(table.walk.is_none());
+    }
+
+    #[test]
+    fn the_digest_is_that_of_the_rows_however_they_came_about() {
+        let mut one: Table<u32, u32> = Table::default();
+        let mut two: Table<u32, u32> = Table::default();
+        for key in 0..50 {
+            one.insert(key, key);
+            two.insert(49 - key, 0);
+        }
+        for key in 0..50 {
+            two.change(&key, |row| *row = key);
+        }
+        two.insert(99, 1);
+        assert_ne!(one.digest(), two.digest());
+        two.remove(&99);
+        assert_eq!(one.digest(), two.digest());
+    }
+}
