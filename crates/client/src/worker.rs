@@ -28,6 +28,7 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fermata_api::bounds::POLL_WAIT_MS_MAX;
 use fermata_api::jobs::JobState;
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::servers::{AttemptRef, AttemptResult, PollAnswer, PollRequest, StopReason};
@@ -45,6 +46,8 @@ pub use run::{CODE_KILLED, Ending, Run, Stop, StopSignal};
 use lease::{Lease, Stage};
 use ledger::Ledger;
 
+/// The longest lease that is believed (S3).
+const LEASE_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
 /// The least time that a node has for an answer, however short the server timeout.
 const ANSWER_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
@@ -189,14 +192,16 @@ where
             self.send_polls();
             let lapse = self.lease.as_ref().and_then(Lease::next);
             tokio::select! {
-                Some(joined) = self.tasks.join_next_with_id() => self.joined(joined)?,
-                () = sleep_until(lapse.unwrap_or_else(Instant::now)), if lapse.is_some() => {
-                    self.lapse();
-                }
+                // What ends the worker's rights goes before what gives it work.
+                biased;
                 () = &mut drain, if !self.is_draining => {
                     info!(in_hand = self.ledger.len(), "draining");
                     self.is_draining = true;
                 }
+                () = sleep_until(lapse.unwrap_or_else(Instant::now)), if lapse.is_some() => {
+                    self.lapse();
+                }
+                Some(joined) = self.tasks.join_next_with_id() => self.joined(joined)?,
             }
         }
     }
@@ -307,7 +312,7 @@ where
 
     /// Takes an answer in. Whether it brought anything new.
     fn answered(&mut self, sent: Instant, answer: PollAnswer) -> bool {
-        let length = Duration::from_millis(answer.lease_ms);
+        let length = Duration::from_millis(answer.lease_ms).min(LEASE_MAX);
         let lease = Lease::new(sent, length, self.options.kill_margin);
         if Instant::now() >= lease.kills {
             warn!("an answer came when the lease that it gives was over");
@@ -317,7 +322,8 @@ where
         if self.lease.is_none_or(|old| old.sent < sent) {
             self.lease = Some(lease);
         }
-        self.wait = Duration::from_millis(answer.server_timeout_ms / 3);
+        let wait_ms = (answer.server_timeout_ms / 3).min(POLL_WAIT_MS_MAX);
+        self.wait = Duration::from_millis(wait_ms);
         let answer_timeout = self.client.options().answer_timeout;
         self.answer_timeout = answer_timeout.min(self.wait.max(ANSWER_TIMEOUT_MIN));
         for result in answer.completed {
