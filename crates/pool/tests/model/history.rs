@@ -44,7 +44,6 @@ pub(crate) struct Plan {
 pub(crate) struct Start {
     pub(crate) job: Number,
     pub(crate) attempt: u32,
-    pub(crate) at: Instant,
     pub(crate) server: Option<Box<str>>,
     pub(crate) taken: Vec<(Scope, usize)>,
     pub(crate) deadline: Instant,
@@ -70,7 +69,6 @@ pub(crate) enum Fact {
         incarnation: Box<str>,
     },
     Offline(Box<str>),
-    CallerSeen(Number),
     Launched {
         job: Number,
         request: Box<Launch>,

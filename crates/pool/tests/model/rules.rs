@@ -44,6 +44,7 @@ impl Model {
             } else {
                 self.command(command)
             };
+            self.forget();
             answers.push(answer);
         }
         Ok(answers)
@@ -121,16 +122,15 @@ impl Model {
     /// The oldest finished jobs go (S47).
     fn forget(&mut self) {
         let settings = self.settings();
-        let mut kept: Vec<(usize, Number, Instant)> = Vec::new();
-        for (place, fact) in self.facts.iter().enumerate() {
-            match fact {
-                Fact::Ended { job, .. } => kept.push((place, *job, self.job(*job).ended_at)),
-                Fact::Forgotten(job) => kept.retain(|(_, it, _)| it != job),
-                _ => {}
-            }
-        }
+        let mut kept: Vec<(Instant, Number)> = self
+            .jobs()
+            .iter()
+            .filter(|job| job.is_final() && !job.forgotten)
+            .map(|job| (job.ended_at, job.number))
+            .collect();
+        kept.sort();
         let too_many = kept.len().saturating_sub(settings.finished_max as usize);
-        for (nth, (_, number, ended_at)) in kept.into_iter().enumerate() {
+        for (nth, (ended_at, number)) in kept.into_iter().enumerate() {
             let until = ended_at.plus_s(u64::from(settings.retention_s));
             if nth < too_many || until <= self.now() {
                 self.push(Fact::Forgotten(number));
@@ -277,15 +277,15 @@ impl Model {
                 Err("id_conflict")
             };
         }
+        if self.unfinished().len() >= self.settings().unfinished_max as usize {
+            return Err("cluster_full");
+        }
         let plan = self.plan(launch)?;
         let limits = self.resolve(launch, &plan);
         let queue_alone =
             terms::non_zero_queue(&limits).is_some() && terms::queue(&limits).is_none();
         if queue_alone && !plan.first_start {
             return Err("invalid_request");
-        }
-        if self.unfinished().len() >= self.settings().unfinished_max as usize {
-            return Err("cluster_full");
         }
         let number = self.jobs().len();
         let resolves_now = !plan.first_start;
@@ -357,11 +357,10 @@ impl Model {
     fn check_sender(&self, job: &Job<'_>, from: Option<&Holder>) -> Result<(), &'static str> {
         let Some(from) = from else { return Ok(()) };
         let server = self.server(&from.server).ok_or("unknown_server")?;
-        let lives = &server.incarnations;
-        if lives.last() != Some(&&*from.incarnation) && lives.contains(&&*from.incarnation) {
+        if server.incarnations.last() != Some(&&*from.incarnation) {
             return Err("superseded");
         }
-        if job.server().is_some_and(|server| *server != *from.server) {
+        if job.is_running() && job.server() != Some(&*from.server) {
             return Err("stale_attempt");
         }
         Ok(())
@@ -371,7 +370,7 @@ impl Model {
         let job = self.known(id)?;
         self.check_sender(&job, from)?;
         let number = job.number;
-        if attempt != job.attempt || attempt == 0 {
+        if attempt != job.attempt {
             return Err("stale_attempt");
         }
         match job.phase {
@@ -389,7 +388,7 @@ impl Model {
         let job = self.known(id)?;
         self.check_sender(&job, from)?;
         let number = job.number;
-        if attempt != job.attempt || attempt == 0 {
+        if attempt != job.attempt {
             return Err("stale_attempt");
         }
         match job.phase {
@@ -428,7 +427,13 @@ impl Model {
         let job = self.known(id)?;
         self.check_sender(&job, Some(from))?;
         let number = job.number;
-        if attempt != job.attempt || job.server().is_none() {
+        if attempt != job.attempt {
+            return Err("stale_attempt");
+        }
+        if job.is_final() {
+            return Err("final");
+        }
+        if job.server().is_none() {
             return Err("stale_attempt");
         }
         if job.phase == Phase::Starting {
@@ -438,29 +443,37 @@ impl Model {
         Ok((number, false))
     }
 
-    fn lease_expired(&mut self, id: &str) -> Concerned {
+    /// A job that a caller holds.
+    fn held_by_caller(&self, id: &str) -> Result<Job<'_>, &'static str> {
         let job = self.known(id)?;
-        let number = job.number;
         if job.is_final() {
             return Err("final");
         }
+        Some(job)
+            .filter(|job| job.plan.executor == Executor::Caller)
+            .ok_or("unknown_job")
+    }
+
+    fn lease_expired(&mut self, id: &str) -> Concerned {
+        let job = self.held_by_caller(id)?;
+        let number = job.number;
         self.end(number, Err(Reason::LeaseExpired));
         Ok((number, false))
     }
 
     fn caller_seen(&mut self, id: &str) -> Concerned {
-        let job = self.known(id)?;
+        let job = self.held_by_caller(id)?;
         let number = job.number;
-        if job.is_final() {
-            return Err("final");
-        }
-        self.push(Fact::CallerSeen(number));
         Ok((number, false))
     }
 
     fn command_about_no_job(&mut self, command: &Command) -> Answer {
         let answer = match command {
             Command::PutEvent { event, if_revision } => {
+                let category = event.category.as_deref();
+                if category.is_some_and(|id| self.category(id).is_none()) {
+                    return Answer::Refused("invalid_request");
+                }
                 let revision = self.event(&event.id).map_or(0, |(_, revision)| revision);
                 self.store(command, *if_revision, revision)
             }
@@ -491,12 +504,12 @@ impl Model {
                 self.lose(server, true);
                 self.told(command)
             }
-            Command::ServerSeen(holder) => self.about_server(holder, Model::seen),
-            Command::ServerOffline(holder) => self.about_server(holder, |model, holder| {
+            Command::ServerSeen(holder) => self.about_server(holder, true, Model::seen),
+            Command::ServerOffline(holder) => self.about_server(holder, false, |model, holder| {
                 model.lose(&holder.server, false);
                 model.push(Fact::Offline(holder.server.clone()));
             }),
-            Command::ServerLost(holder) => self.about_server(holder, |model, holder| {
+            Command::ServerLost(holder) => self.about_server(holder, false, |model, holder| {
                 model.lose(&holder.server, true);
                 model.push(Fact::Offline(holder.server.clone()));
             }),
@@ -537,12 +550,20 @@ impl Model {
         Answer::Stored(revision + 1)
     }
 
-    fn about_server(&mut self, holder: &Holder, then: impl FnOnce(&mut Model, &Holder)) -> Answer {
+    /// Does something to a server, unless the word is of another life of it than the last; of a
+    /// new one, if it is `seen`.
+    fn about_server(
+        &mut self,
+        holder: &Holder,
+        seen: bool,
+        then: impl FnOnce(&mut Model, &Holder),
+    ) -> Answer {
         let Some(server) = self.server(&holder.server) else {
             return Answer::Refused("unknown_server");
         };
         let lives = &server.incarnations;
-        if lives.last() != Some(&&*holder.incarnation) && lives.contains(&&*holder.incarnation) {
+        let is_new = !lives.contains(&&*holder.incarnation);
+        if lives.last() != Some(&&*holder.incarnation) && !(seen && is_new) {
             return Answer::Refused("superseded");
         }
         then(self, holder);

@@ -60,7 +60,11 @@ impl Window {
     /// The rate in force.
     pub(crate) fn rate(&self) -> u32 {
         let count = self.sizes.as_ref().and_then(|sizes| sizes.count);
-        count.unwrap_or(self.settings.rate)
+        match self.settings.style {
+            // The bound of S3 holds for what an override says too.
+            Style::Sliding => count.unwrap_or(self.settings.rate).min(100_000),
+            Style::Fixed | Style::TokenBucket => count.unwrap_or(self.settings.rate),
+        }
     }
 
     /// The burst in force.
@@ -154,11 +158,7 @@ impl Window {
     pub(crate) fn expires_at(&self) -> Option<Instant> {
         match self.settings.style {
             Style::Fixed => Some(self.end),
-            Style::Sliding => {
-                let keep_s = u64::from(self.window_s().max(self.settings.window_s));
-                let last = self.starts.iter().map(|(_, _, start)| *start).max();
-                last.map(|start| start.plus_s(keep_s))
-            }
+            Style::Sliding => self.leaving().last().copied(),
             Style::TokenBucket if self.sizes.is_some() => None,
             Style::TokenBucket => Some(after(
                 self.at,

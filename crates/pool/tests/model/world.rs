@@ -365,7 +365,7 @@ fn launch() -> impl Strategy<Value = Wish> {
     let event = weighted(0.9, prop_oneof![6 => 0_u8..3, 1 => Just(9)]);
     let delay_s = weighted(0.2, select(vec![0_u64, 1, 10, 86_400]));
     let own_limits = prop_oneof![4 => Just(Vec::new()), 1 => limits(5)];
-    let own_targets = weighted(0.2, targets());
+    let own_targets = weighted(0.2, targets().prop_filter("some", |it| !it.is_empty()));
     let caller = weighted(0.2, any::<bool>());
     let parent = weighted(0.2, (any::<u8>(), 0_u8..3));
     let workflow = prop::bool::weighted(0.1);
