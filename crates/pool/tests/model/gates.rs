@@ -1,6 +1,6 @@
 //! Considering jobs (S12, S16–S21): which gate is shut, who is at the head, who goes first.
 
-use crate::history::{Fact, Gate, Job, Model, Number, Phase, Scope, Start, override_change};
+use crate::history::{Fact, Gate, Job, Model, Number, Phase, Plan, Scope, Start, override_change};
 use crate::terms;
 use crate::windows::Opening;
 use fermata_pool::command::{Algo, Command, Executor};
@@ -104,13 +104,16 @@ impl Model {
             .count() as u64
     }
 
-    /// The server on which the event's last start was.
+    /// The server that was picked last for the event in turn.
     fn last_pick(&self, event: Option<&str>) -> Option<Box<str>> {
         let jobs = self.jobs();
+        let in_turn = |plan: &Plan| {
+            plan.algo == Algo::RoundRobin
+                && plan.executor == Executor::Server
+                && plan.event.as_deref() == event
+        };
         self.facts.iter().rev().find_map(|fact| match fact {
-            Fact::Started(start) if jobs[start.job].plan.event.as_deref() == event => {
-                start.server.clone()
-            }
+            Fact::Started(start) if in_turn(jobs[start.job].plan) => start.server.clone(),
             _ => None,
         })
     }

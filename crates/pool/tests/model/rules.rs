@@ -1,7 +1,7 @@
 //! Entries and their commands, as the text has them: time passes (S36), commands happen, and after
 //! each of them queues are examined.
 
-use crate::history::{Fact, Job, Model, Number, Phase, Plan, Scope};
+use crate::history::{Fact, Job, Model, Number, Phase, Plan};
 use crate::terms;
 use fermata_pool::command::{
     Algo, Claim, Command, Entry, EventKind, Executor, Holder, Launch, Override, ResolveLimits,
@@ -44,9 +44,9 @@ impl Model {
             } else {
                 self.command(command)
             };
-            self.forget();
             answers.push(answer);
         }
+        self.forget();
         Ok(answers)
     }
 
@@ -62,6 +62,7 @@ impl Model {
             at,
             boundaries,
         });
+        self.forget();
         for scope in self.scopes() {
             let ends = self.override_of(&scope).and_then(|sizes| sizes.expires_at);
             if ends.is_some_and(|ends| ends <= at) {
@@ -79,7 +80,6 @@ impl Model {
         self.examine_queues();
         self.consider_due();
         self.examine_queues();
-        self.forget();
     }
 
     fn unfinished(&self) -> Vec<Number> {
@@ -496,7 +496,11 @@ impl Model {
                 let revision = self.server_definition(&server.id).map_or(0, |(_, it)| it);
                 self.store(command, None, revision)
             }
-            Command::PutSettings(_) => self.told(command),
+            Command::PutSettings(_) => {
+                let answer = self.told(command);
+                self.forget();
+                answer
+            }
             Command::DeleteServer { server } => {
                 if self.server(server).is_none() {
                     return Answer::Refused("unknown_server");
@@ -513,16 +517,8 @@ impl Model {
                 model.lose(&holder.server, true);
                 model.push(Fact::Offline(holder.server.clone()));
             }),
-            Command::Reset { scope } => {
-                self.push(Fact::Reset(Scope::from(&**scope)));
-                Answer::Done
-            }
-            Command::ResetAll => {
-                for scope in self.scopes() {
-                    self.push(Fact::Reset(scope));
-                }
-                Answer::Done
-            }
+            Command::Reset { scope } => self.reset(|name| *name == **scope),
+            Command::ResetAll => self.reset(|_| true),
             Command::PutOverride { scope, sizes } => {
                 if is_valid_override(scope, sizes) {
                     self.told(command)
@@ -535,6 +531,16 @@ impl Model {
         };
         self.examine_queues();
         answer
+    }
+
+    /// Removes the open windows among these; where none is open, nobody waits for it (S32).
+    fn reset(&mut self, meant: impl Fn(&str) -> bool) -> Answer {
+        for scope in self.scopes() {
+            if meant(&scope) && self.window(&scope).is_some() {
+                self.push(Fact::Reset(scope));
+            }
+        }
+        Answer::Done
     }
 
     fn told(&mut self, command: &Command) -> Answer {

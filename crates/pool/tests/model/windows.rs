@@ -113,11 +113,17 @@ impl Window {
         self.forget_starts();
     }
 
+    /// True where an override says something of the rate.
+    fn is_overridden(&self) -> bool {
+        let says = |sizes: &Override| sizes.count.is_some() || sizes.window_s.is_some();
+        self.sizes.as_ref().is_some_and(says)
+    }
+
     fn is_expired(&self) -> bool {
         match self.settings.style {
             Style::Fixed => self.end <= self.at,
             Style::Sliding => self.starts.is_empty(),
-            Style::TokenBucket => self.sizes.is_none() && self.tokens == self.capacity(),
+            Style::TokenBucket => !self.is_overridden() && self.tokens == self.capacity(),
         }
     }
 
@@ -159,7 +165,7 @@ impl Window {
         match self.settings.style {
             Style::Fixed => Some(self.end),
             Style::Sliding => self.leaving().last().copied(),
-            Style::TokenBucket if self.sizes.is_some() => None,
+            Style::TokenBucket if self.is_overridden() => None,
             Style::TokenBucket => Some(after(
                 self.at,
                 self.capacity() - self.tokens,

@@ -16,11 +16,30 @@ use fermata_pool::time::{Boundaries, Instant, Stamp};
 use proptest::option::weighted;
 use proptest::prelude::*;
 use proptest::sample::select;
+use std::sync::LazyLock;
 
 /// Most entries of a story.
 const ENTRIES_MAX: usize = 40;
 /// Most jobs of a story.
 const JOBS_MAX: usize = 30;
+
+/// Zones of leaders: one sets its clocks by half an hour, one lies half an hour off.
+const ZONES: [&str; 4] = [
+    "UTC",
+    "America/New_York",
+    "Australia/Lord_Howe",
+    "Asia/Kolkata",
+];
+
+/// A zone, made once: that takes longer than a story.
+fn zone(name: &str) -> Zone {
+    static MADE: LazyLock<Vec<Zone>> = LazyLock::new(|| {
+        let made = |name: &&str| Zone::built_in(name).expect("a zone that is built in");
+        ZONES.iter().map(made).collect()
+    });
+    let zone = MADE.iter().find(|zone| zone.name() == name);
+    zone.expect("a zone of the list").clone()
+}
 
 /// One drawn entry.
 #[derive(Clone, Debug)]
@@ -45,7 +64,7 @@ pub(crate) enum Passes {
 pub(crate) enum Leader {
     Same,
     New {
-        other_zone: bool,
+        zone: &'static str,
     },
     /// One whose term is over; it may try to take over again.
     Old {
@@ -488,7 +507,7 @@ fn passes() -> impl Strategy<Value = Passes> {
 fn turn() -> impl Strategy<Value = Turn> {
     let leader = prop_oneof![
         30 => Just(Leader::Same),
-        2 => any::<bool>().prop_map(|other_zone| Leader::New { other_zone }),
+        2 => select(ZONES.to_vec()).prop_map(|zone| Leader::New { zone }),
         1 => any::<bool>().prop_map(|takes_over| Leader::Old { takes_over }),
     ];
     let wishes = prop_oneof![
@@ -546,7 +565,7 @@ pub(crate) struct Story {
 }
 
 pub(crate) fn story() -> impl Strategy<Value = Story> {
-    let zone = select(vec!["UTC", "Australia/Lord_Howe", "America/New_York"]);
+    let zone = select(ZONES.to_vec());
     // An ordinary noon, and shortly before clocks change in each of the two zones with seasons.
     let begins_us = select(vec![
         1_772_452_790_000_000_i64,
@@ -565,23 +584,20 @@ pub(crate) fn story() -> impl Strategy<Value = Story> {
 
 /// Makes entries of what was drawn, as a leader would where the story has come to.
 pub(crate) struct Teller {
-    zones: [Zone; 2],
-    zone: usize,
+    zone: Zone,
     claim: u64,
 }
 
 impl Teller {
     pub(crate) fn new(story: &Story) -> Teller {
-        let zone = |name| Zone::built_in(name).expect("a zone that is built in");
         Teller {
-            zones: [zone(story.zone), zone("Asia/Kolkata")],
-            zone: 0,
+            zone: zone(story.zone),
             claim: 0,
         }
     }
 
     fn stamp(&self, at: Instant) -> Stamp {
-        let local = self.zones[self.zone].boundaries_after(at.us());
+        let local = self.zone.boundaries_after(at.us());
         let boundaries = Boundaries {
             second: Instant::from_us(local.second_us),
             minute: Instant::from_us(local.minute_us),
@@ -607,10 +623,10 @@ impl Teller {
         let mut claim = self.claim;
         match turn.leader {
             Leader::Same => {}
-            Leader::New { other_zone } => {
+            Leader::New { zone: name } => {
                 self.claim += 1;
                 claim = self.claim;
-                self.zone = usize::from(other_zone);
+                self.zone = zone(name);
                 commands.push(Command::Takeover);
             }
             Leader::Old { takes_over } => {
