@@ -21,11 +21,11 @@ use serde_json::{Map, Value, json};
 type Object = Map<String, Value>;
 type Fault = String;
 
-/// Replays a case; gives the number of its steps.
+/// Replays a case; gives the log that it came to, which begins with what is given.
 ///
 /// # Errors
 /// Every difference between what was expected and what came, or why the case cannot be read.
-pub(crate) fn replay(text: &str) -> Result<usize, Vec<String>> {
+pub(crate) fn replay(text: &str) -> Result<Vec<Entry>, Vec<String>> {
     let case: Value = serde_json::from_str(text).map_err(|fault| vec![fault.to_string()])?;
     let mut story = Story::begin(&case).map_err(|fault| vec![fault])?;
     let steps = case["steps"]
@@ -50,7 +50,7 @@ pub(crate) fn replay(text: &str) -> Result<usize, Vec<String>> {
         }
     }
     if differences.is_empty() {
-        Ok(steps.len())
+        Ok(story.log)
     } else {
         Err(differences)
     }
@@ -60,7 +60,7 @@ struct Story {
     pool: Pool,
     zone: Zone,
     claim: u64,
-    index: u64,
+    log: Vec<Entry>,
 }
 
 impl Story {
@@ -72,7 +72,7 @@ impl Story {
             pool: Pool::new(),
             zone,
             claim: 1,
-            index: 0,
+            log: Vec::new(),
         };
         let mut commands = vec![Command::Takeover, Command::PutSettings(Box::new(settings))];
         for it in list(&given["categories"]) {
@@ -94,7 +94,6 @@ impl Story {
     }
 
     fn apply(&mut self, at: Instant, commands: Vec<Command>) -> Result<Option<String>, Fault> {
-        self.index += 1;
         let at = at.max(self.pool.stamp().at);
         let local = self.zone.boundaries_after(at.us());
         let boundaries = Boundaries {
@@ -109,7 +108,8 @@ impl Story {
             stamp,
             commands,
         };
-        let applied = self.pool.apply(self.index, &entry);
+        let applied = self.pool.apply(self.log.len() as u64 + 1, &entry);
+        self.log.push(entry);
         let outcomes = applied.outcomes.map_err(|fault| format!("{fault:?}"))?;
         self.pool.check_invariants()?;
         Ok(outcomes.iter().find_map(|outcome| match outcome {
