@@ -1,5 +1,7 @@
 //! The same log gives the same state, applied from its start or from any snapshot on (S37).
 
+#![expect(clippy::expect_used, reason = "a test says what it expects")]
+
 #[path = "../examples/run_cases/story.rs"]
 mod story;
 
