@@ -96,23 +96,18 @@ fn per_second(count: usize, spent: Duration) -> u128 {
     count as u128 * 1_000_000_000 / spent.as_nanos().max(1)
 }
 
-fn main() {
-    let jobs: usize = std::env::args()
-        .nth(1)
-        .and_then(|it| it.parse().ok())
-        .unwrap_or(1_000_000);
+/// A cluster with one server, an event whose jobs wait behind one, and one whose jobs start.
+fn begin() -> Bench {
     let mut bench = Bench {
         pool: Pool::new(),
         index: 0,
         now: Instant::from_ms(1_780_000_000_000),
     };
-    let amount = |amount| {
-        limit(LimitKind::Job(JobLimit {
-            amount,
-            ..JobLimit::default()
-        }))
+    let held = JobLimit {
+        amount: 1,
+        ..JobLimit::default()
     };
-    let rate = JobLimit {
+    let free = JobLimit {
         rate: 1_000_000,
         window: Some(86_400),
         ..JobLimit::default()
@@ -123,22 +118,52 @@ fn main() {
         enabled: true,
         ..ServerDefinition::default()
     };
-    let holder = Holder {
-        server: "s1".into(),
-        incarnation: "1".into(),
-    };
     bench.apply(vec![
         Command::Takeover,
-        event("held", vec![amount(1), queue]),
-        event("free", vec![limit(LimitKind::Job(rate))]),
+        event("held", vec![limit(LimitKind::Job(held)), queue]),
+        event("free", vec![limit(LimitKind::Job(free))]),
         Command::PutServer(server),
-        Command::ServerSeen(holder),
+        Command::ServerSeen(Holder {
+            server: "s1".into(),
+            incarnation: "1".into(),
+        }),
         launch("head", "held"),
     ]);
+    bench
+}
+
+fn waiting_id(job: usize) -> String {
+    format!("01890a5d-ac96-774b-bcce-{job:012}")
+}
+
+fn started(job: &str) -> Command {
+    Command::Started {
+        job: job.into(),
+        attempt: 1,
+        from: None,
+    }
+}
+
+fn ended(job: &str) -> Command {
+    let description = "".into();
+    Command::Completed {
+        job: job.into(),
+        attempt: 1,
+        code: 0,
+        description,
+        from: None,
+    }
+}
+
+fn main() {
+    let jobs: usize = std::env::args()
+        .nth(1)
+        .and_then(|it| it.parse().ok())
+        .unwrap_or(1_000_000);
+    let mut bench = begin();
 
     let before = resident_bytes();
-    let uuid = |it: usize| format!("01890a5d-ac96-774b-bcce-{it:012}");
-    let spent = bench.apply_all(jobs, |it| launch(&uuid(it), "held"));
+    let spent = bench.apply_all(jobs, |job| launch(&waiting_id(job), "held"));
     let bytes = resident_bytes().saturating_sub(before);
     println!("{jobs} jobs wait: {} bytes each", bytes / jobs as u64);
     println!(
@@ -147,42 +172,30 @@ fn main() {
     );
 
     let starts = 100_000.min(jobs);
-    let free = |it: usize| format!("free-{it}");
-    let spent = bench.apply_all(starts, |it| launch(&free(it), "free"));
+    let spent = bench.apply_all(starts, |job| launch(&format!("free-{job}"), "free"));
     println!(
         "launches that start at once: {} per second",
         per_second(starts, spent)
     );
 
-    let started = |job: String| Command::Started {
-        job: job.into(),
-        attempt: 1,
-        from: None,
-    };
-    let ended = |job: String| {
-        let description = "".into();
-        Command::Completed {
-            job: job.into(),
-            attempt: 1,
-            code: 0,
-            description,
-            from: None,
-        }
-    };
-    bench.apply(vec![started("head".to_string()), ended("head".to_string())]);
-    let spent = bench.apply_all(2 * starts, |it| {
-        let job = uuid(it / 2);
-        if it % 2 == 0 {
-            started(job)
+    bench.apply(vec![started("head"), ended("head")]);
+    let spent = bench.apply_all(2 * starts, |step| {
+        let job = waiting_id(step / 2);
+        if step % 2 == 0 {
+            started(&job)
         } else {
-            ended(job)
+            ended(&job)
         }
     });
     println!(
         "confirmed, ended, next released: {} per second",
         per_second(starts, spent)
     );
+    walk(&mut bench);
+}
 
+/// Walks the whole state while launches go on.
+fn walk(bench: &mut Bench) {
     assert!(bench.pool.begin_walk().is_ok(), "another walk is under way");
     let (mut rows, mut steps, mut longest) = (0_u64, 0_usize, Duration::ZERO);
     let begun = Clock::now();
