@@ -52,6 +52,7 @@ impl Pool {
                 claim: self.header.claim,
             })
         };
+        self.seal();
         Applied {
             index,
             at: self.now(),
@@ -64,8 +65,10 @@ impl Pool {
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
             let mut outcome = self.command(command, turn).unwrap_or_else(Outcome::Refused);
+            let moves = turn.moves.len();
             self.examine(turn);
-            if let Outcome::Job(JobOutcome { job, standing, .. }) = &mut outcome
+            if turn.moves.len() > moves
+                && let Outcome::Job(JobOutcome { job, standing, .. }) = &mut outcome
                 && let Some(now) = self.standing(job)
             {
                 *standing = now;

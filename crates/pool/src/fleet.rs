@@ -79,6 +79,9 @@ impl Fleet {
 
     /// Puts a server where its row says that it stands; none: it is gone.
     pub(crate) fn place(&mut self, id: &str, number: ServerNumber, server: Option<&Server>) {
+        if server.is_some_and(|server| self.move_within_groups(number, server)) {
+            return;
+        }
         if let Some(old) = self.placed.remove(&number) {
             for name in &old.groups {
                 self.leave(name, &old);
@@ -120,6 +123,36 @@ impl Fleet {
             group.by_id.insert(Arc::clone(&placed.id), room);
         }
         self.placed.insert(number, placed);
+    }
+
+    /// The usual case: a server that took or lost a job stays in its groups, at another place.
+    /// False where it is not this case.
+    fn move_within_groups(&mut self, number: ServerNumber, server: &Server) -> bool {
+        let room = server.room();
+        let Some(placed) = self.placed.get_mut(&number).filter(|_| room > 0) else {
+            return false;
+        };
+        let same = placed.groups.iter().skip(1).map(|name| &**name);
+        if !same.eq(server.definition.groups.iter().map(|name| &**name)) {
+            return false;
+        }
+        let class = room.ilog2();
+        for name in &placed.groups {
+            let Some(group) = self.groups.get_mut(name) else {
+                continue;
+            };
+            let mut place = (placed.class, placed.jobs, Arc::clone(&placed.id));
+            group.by_load.remove(&place);
+            (place.0, place.1) = (class, server.jobs);
+            group.by_load.insert(place);
+            if placed.room != room
+                && let Some(known) = group.by_id.get_mut(&placed.id)
+            {
+                *known = room;
+            }
+        }
+        (placed.class, placed.jobs, placed.room) = (class, server.jobs, room);
+        true
     }
 
     fn group_name(&self, name: &str) -> Arc<str> {

@@ -362,7 +362,7 @@ impl Pool {
         let interned = self.interned(job);
         let terms = job.terms;
         let pool = self.scope_of(&Pool::pool_name_of(job, &interned));
-        let mut warnings = self.index.members.differences(pool, &interned.rules);
+        let mut warnings = self.index.members.differences(pool, terms, &interned.rules);
         for (other, difference) in &mut warnings {
             if let Some(other) = self.jobs.get(other) {
                 difference.job = other.id.clone();

@@ -106,6 +106,18 @@ impl Pool {
         .fold(0, u64::wrapping_add)
     }
 
+    /// Brings the digests of all tables up to date.
+    pub(crate) fn seal(&mut self) {
+        self.events.seal();
+        self.categories.seal();
+        self.servers.seal();
+        self.terms.seal();
+        self.scopes.seal();
+        self.jobs.seal();
+        self.params.seal();
+        self.runs.seal();
+    }
+
     /// Begins to walk the state as it is now, while later entries are applied.
     ///
     /// # Errors
@@ -268,6 +280,7 @@ impl Restore {
     /// # Errors
     /// The rows contradict each other, or have another digest than the header says.
     pub fn finish(mut self) -> Result<Pool, RestoreError> {
+        self.pool.seal();
         if self.digest != Some(self.pool.digest()) {
             return Err(RestoreError::Digest);
         }
