@@ -5,14 +5,11 @@ use crate::command::{
 };
 use crate::digest::hash_of;
 use crate::id::check_id;
-use crate::job::{
-    Job, JobNumber, Lease, Note, Params, ScopeNumber, State, TermsNumber, Unresolved,
-};
+use crate::job::{Job, JobNumber, Lease, Note, Params, State, TermsNumber, Unresolved};
 use crate::limits::validate;
-use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, Mode, within};
+use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, within};
 use crate::members::Interned;
 use crate::outcome::{JobOutcome, Outcome, Reason, Refusal};
-use crate::queue::{job_of, order_of};
 use crate::state::{Pool, Turn};
 use crate::terms::{Source, SourcedLimit, Terms, by_precedence};
 use alloc::boxed::Box;
@@ -445,67 +442,6 @@ impl Pool {
         self.jobs.change(&number, |job| job.terms = new);
         self.release_terms(old);
         self.join_pool(number);
-    }
-
-    /// Considers a job for the first time (S16, S17).
-    fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let Some(pool) = job.pool else { return };
-        let interned = self.interned(job);
-        let order = order_of(number, job);
-        let place = turn.index.wrapping_add(u64::from(turn.starts));
-        let found = self.look_at_gates(pool, &interned, place);
-        let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
-        let ahead = queue
-            .and_then(|queue| queue.first())
-            .filter(|first| *first < order);
-        let waiting = queue.map_or(0, |queue| queue.len() as u64);
-        match found {
-            Ok(server) if ahead.is_none() => {
-                self.start(number, pool, &interned, server, turn);
-                return;
-            }
-            Err(shut) if shut.mode == Some(Mode::Skip) => {
-                self.header.stats.skipped += 1;
-                self.end(number, Err(Reason::RateLimited), "".into(), turn);
-                return;
-            }
-            _ => {}
-        }
-        let shut = found.err();
-        let reason = match interned.rules.queue {
-            Some(amount) if waiting < u64::from(amount) => None,
-            Some(_) => Some(Reason::QueueFull),
-            None if shut.is_some_and(|shut| shut.mode == Some(Mode::Wait)) => None,
-            None => Some(match (shut, ahead) {
-                (Some(shut), _) => shut.reason(),
-                (None, first) => self.reason_of_head(pool, first.map(job_of), place),
-            }),
-        };
-        if let Some(reason) = reason {
-            self.end(number, Err(reason), "".into(), turn);
-            return;
-        }
-        let now = self.now();
-        let by_rate = shut.is_some_and(|shut| shut.reason() == Reason::RateLimited);
-        self.header.stats.queued_by_rate += u64::from(by_rate);
-        self.header.stats.throttled += u64::from(by_rate);
-        let note = shut.map_or(Note::QueuedBehind, |shut| Note::Queued(shut.reason()));
-        self.jobs.change(&number, |job| job.say(now, note));
-        self.moved(number, turn);
-        self.enqueue(number, pool);
-        if let (None, Some(shut)) = (ahead, shut) {
-            self.set_gate(pool, shut.gate);
-        }
-    }
-
-    /// The first gate now shut to the head of a pool (S16).
-    fn reason_of_head(&self, pool: ScopeNumber, head: Option<JobNumber>, place: u64) -> Reason {
-        head.and_then(|head| self.jobs.get(&head))
-            .and_then(|head| self.look_at_gates(pool, &self.interned(head), place).err())
-            .map_or(Reason::ConcurrencyLimited, |shut| shut.reason())
     }
 }
 

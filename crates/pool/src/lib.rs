@@ -11,7 +11,7 @@
 //!
 //! - [`command`] is what may be asked, [`outcome`] what is answered; [`apply`] lets time pass and
 //!   carries commands out.
-//! - [`launch`] makes jobs; [`admission`] looks at gates, starts, and knows who is considered next;
+//! - [`launch`] makes jobs, [`consideration`] looks at them first; [`admission`] looks at gates, starts, and knows who is considered next;
 //!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
@@ -38,6 +38,7 @@ extern crate alloc;
 mod admission;
 mod apply;
 pub mod command;
+mod consideration;
 mod definitions;
 mod digest;
 mod ends;

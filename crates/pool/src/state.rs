@@ -170,6 +170,13 @@ pub(crate) struct Turn {
     pub(crate) moves: Vec<Move>,
 }
 
+impl Turn {
+    /// The place of the next start in the log, for `random` (S18).
+    pub(crate) fn place(&self) -> u64 {
+        self.index.wrapping_add(u64::from(self.starts))
+    }
+}
+
 impl Pool {
     pub(crate) fn now(&self) -> Instant {
         self.header.stamp.at
