@@ -146,6 +146,7 @@ impl Pool {
         }
         self.header.stats.acquired += taken.len() as u64;
         self.scopes.change(&pool, |scope| scope.running += 1);
+        self.index.running.insert((pool, number));
         if let Some(server) = server {
             self.note_pick(interned, server);
             self.index.held.insert((server, number));

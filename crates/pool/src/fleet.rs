@@ -29,6 +29,8 @@ type Place = (u32, u32, Arc<str>);
 pub(crate) struct Fleet {
     /// Every server by its id.
     numbers: BTreeMap<Arc<str>, ServerNumber>,
+    /// Every server under each of its groups.
+    in_group: BTreeSet<(Box<str>, ServerNumber)>,
     /// Where each server with room stands.
     placed: BTreeMap<ServerNumber, Placed>,
     /// Servers with room, under each group and under [`EVERY`].
@@ -75,6 +77,34 @@ impl Fleet {
         self.numbers
             .range::<str, _>(after)
             .map(|(_, number)| *number)
+    }
+
+    /// Puts a server under the groups of its definition, and takes it off those of an older one.
+    pub(crate) fn define(&mut self, number: ServerNumber, old: &[Box<str>], new: &[Box<str>]) {
+        for group in old {
+            self.in_group.remove(&(group.clone(), number));
+        }
+        self.in_group
+            .extend(new.iter().map(|group| (group.clone(), number)));
+    }
+
+    /// Every server that targets name, with room or without.
+    pub(crate) fn targeted<'a>(
+        &'a self,
+        targets: &'a [Box<str>],
+    ) -> impl Iterator<Item = ServerNumber> + 'a {
+        let every = targets.is_empty().then(|| self.numbers.values().copied());
+        let named = targets.iter().flat_map(|target| {
+            let first = (target.clone(), ServerNumber(0));
+            let last = (target.clone(), ServerNumber(u32::MAX));
+            let members = self.in_group.range(first..=last).map(|(_, number)| *number);
+            self.numbers
+                .get(&**target)
+                .copied()
+                .into_iter()
+                .chain(members)
+        });
+        every.into_iter().flatten().chain(named)
     }
 
     /// Puts a server where its row says that it stands; none: it is gone.

@@ -16,7 +16,7 @@
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
 //!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
-//! - [`query`] is for looking, [`invariants`] for checking.
+//! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
 //! # What costs what
 //!
@@ -60,6 +60,7 @@ pub mod state;
 mod table;
 pub mod terms;
 pub mod time;
+pub mod why;
 pub mod window;
 
 pub use apply::MOVES_PER_ENTRY_MAX;

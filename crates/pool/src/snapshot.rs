@@ -258,6 +258,9 @@ impl Restore {
                 pool.index
                     .fleet
                     .place(&server.definition.id, number, Some(&server));
+                pool.index
+                    .fleet
+                    .define(number, &[], &server.definition.groups);
                 pool.servers.insert(number, Box::new(server.into_owned()));
             }
             Row::Terms(number, terms) => {
@@ -337,15 +340,16 @@ impl Pool {
             }
             State::Starting(attempt) | State::Active(attempt) => {
                 self.index
+                    .running
+                    .insert((job.pool.unwrap_or_default(), number));
+                self.index
                     .held
                     .extend(attempt.server.map(|server| (server, number)));
                 let by_deadline = match &job.state {
                     State::Starting(_) => &mut self.index.starting,
                     _ => &mut self.index.aging,
                 };
-                let told = attempt.stop == Some(crate::outcome::Reason::TimeLimit);
-                let deadline = attempt.deadline.filter(|_| !told);
-                by_deadline.extend(deadline.map(|deadline| (deadline, number)));
+                by_deadline.extend(attempt.deadline.map(|deadline| (deadline, number)));
             }
             State::Ended(end) => {
                 self.index.finished.insert((end.at, number));

@@ -123,6 +123,8 @@ pub(crate) struct Index {
     pub(crate) fleet: Fleet,
     /// Attempts by the server that holds them.
     pub(crate) held: BTreeSet<(ServerNumber, JobNumber)>,
+    /// Starting and active jobs by their pools.
+    pub(crate) running: BTreeSet<(ScopeNumber, JobNumber)>,
     /// Delayed jobs by when they are due.
     pub(crate) delayed: BTreeSet<(Instant, JobNumber)>,
     /// Jobs in `starting` by when they are given up.
