@@ -5,6 +5,8 @@ pub mod error;
 pub mod format;
 pub mod raft;
 pub mod replica;
+pub mod state_machine;
+pub mod store;
 
 pub use error::ReplicaError;
 pub use replica::{
