@@ -2,12 +2,14 @@
 
 use super::log::LogStore;
 use super::recovery::{self, Database};
+use super::snapshot::Recovery;
 use crate::format::snapshot::Identity;
 use crate::state_machine::StateMachine;
 use crate::{NodeId, ReplicaError};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The log's folder.
 const LOG: &str = "log";
@@ -35,13 +37,12 @@ pub struct Store {
     /// The state machine as the newest snapshot has it; openraft applies to it what the log holds
     /// beyond.
     pub machine: StateMachine,
-    /// Keeps others out.
-    pub lock: FolderLock,
 }
 
-/// A folder that no other process may open while this is held.
+/// A folder that nobody else may open while this is held: by the log and by the snapshots, until
+/// the last of them is closed.
 #[derive(Debug)]
-pub struct FolderLock {
+pub(super) struct FolderLock {
     _file: File,
 }
 
@@ -94,19 +95,20 @@ impl Store {
         for folder in [folder, halves.log.as_path()] {
             fs::create_dir_all(folder).map_err(ReplicaError::io("making", folder))?;
         }
-        let lock = FolderLock::take(folder)?;
+        let lock = Arc::new(FolderLock::take(folder)?);
         let identity = halves.check(owner)?;
         let database = Database::open(&halves.state)?;
         let (identity, log) = match (database.identity()?, identity) {
-            (Some((theirs, true)), ours) => {
-                (halves.match_up(theirs, ours)?, LogStore::open(&halves.log)?)
-            }
+            (Some((theirs, true)), ours) => (
+                halves.match_up(theirs, ours)?,
+                LogStore::open(&halves.log, &lock)?,
+            ),
             (Some((begun, false)), Some(ours)) if begun == ours => {
-                let log = LogStore::open(&halves.log)?;
+                let log = LogStore::open(&halves.log, &lock)?;
                 database.set_identity(&ours, true)?;
                 (ours, log)
             }
-            (None | Some((_, false)), None) => halves.make(&database, owner)?,
+            (None | Some((_, false)), None) => halves.make(&database, owner, &lock)?,
             (None | Some((_, false)), Some(_)) => {
                 return Err(ReplicaError::NotWhole {
                     file: halves.state,
@@ -114,8 +116,7 @@ impl Store {
                 });
             }
         };
-        let (recovery, requests) = recovery::queue();
-        let recovered = database.recover(&recovery)?;
+        let recovered = database.recover()?;
         let covered = recovered.as_ref().and_then(|found| found.manifest.last);
         if let Some(purged) = log.purged()
             && covered.is_none_or(|last| last.index < purged.index)
@@ -128,13 +129,11 @@ impl Store {
                 ),
             });
         }
-        let machine = StateMachine::new(recovery, recovered)?;
-        database.serve(requests)?;
+        let machine = StateMachine::new(Recovery::serve(database, lock)?, recovered)?;
         Ok(Store {
             identity,
             log,
             machine,
-            lock,
         })
     }
 }
@@ -230,6 +229,7 @@ impl Halves {
         &self,
         database: &Database,
         owner: Owner,
+        lock: &Arc<FolderLock>,
     ) -> Result<(Identity, LogStore), ReplicaError> {
         if database.identity()?.is_none() && self.has_log()? {
             return Err(ReplicaError::NotWhole {
@@ -243,7 +243,7 @@ impl Halves {
             store: rand::random(),
         };
         database.set_identity(&identity, false)?;
-        let log = LogStore::open(&self.log)?;
+        let log = LogStore::open(&self.log, lock)?;
         write_durably(&self.log, IDENTITY, &identity.to_bytes()?)?;
         if let Some(folder) = self.log.parent() {
             sync(folder)?;

@@ -19,6 +19,7 @@
 //! on their way when the power failed, a disk that writes pages out of order may leave a hole with
 //! something behind it: that looks like damage and is refused like damage.
 
+use super::folder::FolderLock;
 use crate::ReplicaError;
 use crate::format::log::{LogId, StoredPayload, Vote, payload_bytes};
 use crate::raft::{self, LogEntry, TypeConfig};
@@ -110,6 +111,7 @@ fn stopped() -> io::Error {
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: Arc<RwLock<RaftLog<LogTypes>>>,
+    _lock: Arc<FolderLock>,
 }
 
 fn wal_config(folder: &Path) -> raft_log::Config {
@@ -136,7 +138,7 @@ impl LogStore {
     ///
     /// # Errors
     /// A file holds what a crash cannot have left, or cannot be read or written.
-    pub fn open(folder: &Path) -> Result<LogStore, ReplicaError> {
+    pub(super) fn open(folder: &Path, lock: &Arc<FolderLock>) -> Result<LogStore, ReplicaError> {
         let config = wal_config(folder);
         let mut log = RaftLog::open(Arc::new(config.clone()))
             .map_err(|cause| explain(folder, &config.wal, cause))?;
@@ -145,6 +147,7 @@ impl LogStore {
             .map_err(ReplicaError::io("syncing", folder))?;
         Ok(LogStore {
             log: Arc::new(RwLock::new(log)),
+            _lock: Arc::clone(lock),
         })
     }
 
