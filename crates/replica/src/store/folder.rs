@@ -1,6 +1,6 @@
 //! The folder of one member: its lock, whose it is, and the opening of both halves of it.
 
-use super::log::LogStore;
+use super::log::{self, LogStore};
 use super::recovery::{self, Database};
 use super::snapshot::Recovery;
 use crate::format::snapshot::Identity;
@@ -96,24 +96,24 @@ impl Store {
             fs::create_dir_all(folder).map_err(ReplicaError::io("making", folder))?;
         }
         let lock = Arc::new(FolderLock::take(folder)?);
-        let identity = halves.check(owner)?;
+        let ours = halves.check(owner)?;
+        let log = match ours {
+            Some(_) => Some(LogStore::open(&halves.log, &lock)?),
+            None => None,
+        };
         let database = Database::open(&halves.state)?;
-        let (identity, log) = match (database.identity()?, identity) {
-            (Some((theirs, true)), ours) => (
-                halves.match_up(theirs, ours)?,
-                LogStore::open(&halves.log, &lock)?,
-            ),
-            (Some((begun, false)), Some(ours)) if begun == ours => {
-                let log = LogStore::open(&halves.log, &lock)?;
-                database.set_identity(&ours, true)?;
+        let (identity, log) = match (database.identity()?, ours.zip(log)) {
+            (Some((theirs, finished)), Some((ours, log))) if theirs == ours => {
+                if !finished {
+                    database.set_identity(&ours, true)?;
+                }
                 (ours, log)
             }
             (None | Some((_, false)), None) => halves.make(&database, owner, &lock)?,
-            (None | Some((_, false)), Some(_)) => {
-                return Err(ReplicaError::NotWhole {
-                    file: halves.state,
-                    why: "it is not the folder that was made together with the log".to_owned(),
-                });
+            (theirs, ours) => {
+                return Err(
+                    halves.mismatch(theirs.map(|(theirs, _)| theirs), ours.map(|(ours, _)| ours))
+                );
             }
         };
         let recovered = database.recover()?;
@@ -179,48 +179,55 @@ impl Halves {
                     why: "the log is there, but the snapshots are missing".to_owned(),
                 });
             }
-            if !self.has_log()? {
-                return Err(ReplicaError::NotWhole {
-                    file: self.log.clone(),
-                    why: "its files (r-*.wal) are missing".to_owned(),
-                });
+            match self.first_log_file()? {
+                None => {
+                    return Err(ReplicaError::NotWhole {
+                        file: self.log.clone(),
+                        why: "its files (r-*.wal) are missing".to_owned(),
+                    });
+                }
+                Some(first) => log::check_beginning(&first)?,
             }
         }
         Ok(identity)
     }
 
-    fn has_log(&self) -> Result<bool, ReplicaError> {
+    fn first_log_file(&self) -> Result<Option<PathBuf>, ReplicaError> {
         let failed = |cause| ReplicaError::io("reading", &self.log)(cause);
+        let mut first = None;
         for entry in fs::read_dir(&self.log).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if entry.path().extension().is_some_and(|end| end == "wal")
-                && entry.metadata().map_err(failed)?.len() > 0
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|end| end == "wal")
+                && first.as_ref().is_none_or(|first| path < *first)
             {
-                return Ok(true);
+                first = Some(path);
             }
         }
-        Ok(false)
+        Ok(first)
     }
 
-    /// Both halves are of one making.
-    fn match_up(&self, theirs: Identity, ours: Option<Identity>) -> Result<Identity, ReplicaError> {
-        let file = self.log.join(IDENTITY);
-        match ours {
-            Some(ours) if ours == theirs => Ok(ours),
-            Some(ours) => Err(ReplicaError::NotWhole {
-                why: format!(
+    /// The halves are not of one making.
+    fn mismatch(&self, theirs: Option<Identity>, ours: Option<Identity>) -> ReplicaError {
+        let (file, why) = match (theirs, ours) {
+            (Some(theirs), Some(ours)) => (
+                self.log.join(IDENTITY),
+                format!(
                     "it says that the log is of store {}, but the snapshots are of store {}",
                     hex(ours.store),
                     hex(theirs.store)
                 ),
-                file,
-            }),
-            None => Err(ReplicaError::NotWhole {
-                file,
-                why: "it is missing, though the snapshots of this folder were made with a log"
+            ),
+            (Some(_), None) => (
+                self.log.join(IDENTITY),
+                "it is missing, though the snapshots of this folder were made with a log"
                     .to_owned(),
-            }),
-        }
+            ),
+            (None, _) => (
+                self.state.clone(),
+                "it is not the folder that was made together with the log".to_owned(),
+            ),
+        };
+        ReplicaError::NotWhole { file, why }
     }
 
     /// Makes a folder, or goes on where making it was cut off: the log's identity last, as before
@@ -231,7 +238,7 @@ impl Halves {
         owner: Owner,
         lock: &Arc<FolderLock>,
     ) -> Result<(Identity, LogStore), ReplicaError> {
-        if database.identity()?.is_none() && self.has_log()? {
+        if database.identity()?.is_none() && self.first_log_file()?.is_some() {
             return Err(ReplicaError::NotWhole {
                 file: self.log.join(IDENTITY),
                 why: "it is missing, though there is a log".to_owned(),

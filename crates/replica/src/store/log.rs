@@ -27,9 +27,11 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{OptionalSend, type_config::alias};
 use raft_log::api::raft_log_writer::RaftLogWriter;
+use raft_log::codeq::Decode;
 use raft_log::{RaftLog, RaftWalTypes};
 use std::fmt::Debug;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -188,6 +190,22 @@ impl LogStore {
     )]
     fn write(&self) -> RwLockWriteGuard<'_, RaftLog<LogTypes>> {
         self.log.write().expect("the log was left half changed")
+    }
+}
+
+/// Checks that the first file of a log has its beginning. The log takes a last file without one
+/// for a file that was just being begun, which it removes; but where it is the only one, it was
+/// durable before anything was acknowledged.
+pub(super) fn check_beginning(file: &Path) -> Result<(), ReplicaError> {
+    type Record = raft_log::WALRecord<RaftWalTypes<LogTypes>>;
+
+    let reader = File::open(file).map_err(ReplicaError::io("opening", file))?;
+    match Record::decode(&mut BufReader::new(reader)) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(ReplicaError::Damaged {
+            file: file.to_path_buf(),
+            why: why.to_string(),
+        }),
     }
 }
 
