@@ -8,6 +8,7 @@ mod folder;
 mod formats;
 mod full_disk;
 mod log;
+mod snapshots;
 mod suite;
 
 use fermata_pool::command::{Claim, Command, Entry};
