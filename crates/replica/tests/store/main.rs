@@ -7,6 +7,7 @@ mod durable;
 mod folder;
 mod formats;
 mod full_disk;
+mod killed;
 mod log;
 mod snapshots;
 mod suite;
