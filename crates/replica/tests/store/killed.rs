@@ -10,9 +10,9 @@ use fermata_replica::raft::Vote;
 use openraft::storage::{RaftLogReader, RaftLogStorage, RaftStateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 const CHILD: &str = "FERMATA_KILLED_CHILD";
@@ -79,6 +79,75 @@ impl Acknowledged {
     }
 }
 
+/// Starts the test again as a process of its own, which does what the environment says.
+fn spawn(test: &str, variable: &str, folder: &Path) -> (Child, impl Iterator<Item = String>) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--test-threads", "1", "--nocapture"])
+        .env(variable, folder)
+        .stdout(Stdio::piped())
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("the test starts itself");
+    let lines = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .filter_map(|line| line.unwrap().strip_prefix(MARK).map(str::to_owned));
+    (child, lines)
+}
+
+const UNFINISHED_CHILD: &str = "FERMATA_UNFINISHED_CHILD";
+const UNFINISHED_TEST: &str = "killed::a_snapshot_without_its_manifest_never_was";
+
+/// Writes all of a snapshot but its manifest, says so, and waits for its end.
+fn unfinished_child(folder: &Path) {
+    let store = open(&folder.join("data"));
+    run(async {
+        let mut writer = store.machine.recovery().begin().await.unwrap();
+        for piece in 0..64_u8 {
+            writer.write(&[piece; 64 << 10]).await.unwrap();
+        }
+        let _unfinished = writer.finish().await.unwrap();
+        println!("\n{MARK}chunks");
+        let _ = std::io::stdin().read(&mut [0]);
+    });
+}
+
+#[test]
+fn a_snapshot_without_its_manifest_never_was() {
+    if let Some(folder) = std::env::var_os(UNFINISHED_CHILD) {
+        return unfinished_child(Path::new(&folder));
+    }
+    let folder = TempDir::new().unwrap();
+    let data = folder.path().join("data");
+    let truth = {
+        let mut store = open(&data);
+        apply(
+            &mut store.machine,
+            (0..4)
+                .map(|index| launching(index, JOBS, PARAMS_BYTES))
+                .collect(),
+        );
+        build(&mut store.machine);
+        digest(&store.machine)
+    };
+    for _ in 0..8 {
+        let (mut child, mut lines) = spawn(UNFINISHED_TEST, UNFINISHED_CHILD, folder.path());
+        assert_eq!(lines.next().as_deref(), Some("chunks"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let mut store = open(&data);
+        assert_eq!(digest(&store.machine), truth);
+        let kept = run(store.machine.get_current_snapshot()).unwrap().unwrap();
+        assert_eq!(kept.meta.last_log_id, Some(id(1, 3)));
+        // The next one begins when nothing is left of those before.
+        run(store.machine.recovery().begin()).unwrap();
+    }
+    let bytes = std::fs::metadata(data.join("state/db")).unwrap().len();
+    assert!(
+        bytes < 4 * (4 << 20),
+        "eight of 4 MiB were begun, and {bytes} bytes are left"
+    );
+}
+
 #[test]
 fn whatever_moment_it_is_killed_at_nothing_acknowledged_is_lost() {
     if let Some(folder) = std::env::var_os(CHILD) {
@@ -95,22 +164,14 @@ fn whatever_moment_it_is_killed_at_nothing_acknowledged_is_lost() {
     let folder = TempDir::new().unwrap();
     let mut acknowledged = Acknowledged::default();
     for round in 0..12 {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", TEST, "--test-threads", "1", "--nocapture"])
-            .env(CHILD, folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the test starts itself");
-        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (mut child, lines) = spawn(TEST, CHILD, folder.path());
         let mut left = random.random_range(1..40);
-        for line in lines {
-            // What it said before it died was acknowledged too.
-            if let Some(what) = line.unwrap().strip_prefix(MARK) {
-                acknowledged.note(what);
-                left -= 1;
-                if left == 0 {
-                    child.kill().unwrap();
-                }
+        // What it said before it died was acknowledged too.
+        for what in lines {
+            acknowledged.note(&what);
+            left -= 1;
+            if left == 0 {
+                child.kill().unwrap();
             }
         }
         let status = child.wait().unwrap();

@@ -2,6 +2,12 @@
 //!
 //! One binary for all, as the database takes long to link.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that finds something missing fails"
+)]
+
 mod damage;
 mod durable;
 mod folder;

@@ -153,7 +153,7 @@ fn a_log_that_was_purged_beyond_every_snapshot_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_is_of_the_state_when_it_was_begun_while_entries_go_on() {
     let folder = TempDir::new().unwrap();
-    let Store { mut machine, .. } = tokio::task::block_in_place(|| open(folder.path()));
+    let Store { mut machine, .. } = open(folder.path());
     let mut index = 0;
     let mut apply_next = async |machine: &mut StateMachine| {
         let entry = launching(index, 300, 100);
@@ -183,7 +183,7 @@ async fn a_snapshot_is_of_the_state_when_it_was_begun_while_entries_go_on() {
     assert_eq!(snapshot.meta.last_log_id, Some(id(1, 19)));
 
     let other = TempDir::new().unwrap();
-    let mut receiver = tokio::task::block_in_place(|| open(other.path()));
+    let mut receiver = open(other.path());
     let received = transfer(&snapshot.snapshot, &receiver.machine, 10_007).await;
     receiver
         .machine
