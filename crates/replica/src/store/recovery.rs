@@ -15,9 +15,9 @@
 //! kept open. Values stay below [`STORED_CHUNK_BYTES_MAX`], as larger ones are put into files of
 //! their own that nobody syncs.
 //!
-//! Caveats: sled's own file only grows into space that it has freed before, so the folder is as
-//! large as the two largest generations that it ever held. Its error reports are passed on as they
-//! are.
+//! Caveats: sled gives the space of what was removed to what is written next, but does not give it
+//! back: the folder stays at about two and a half times its largest snapshot. Its error reports
+//! are passed on as they are.
 
 use super::folder;
 use super::snapshot::{Request, RowRestore};
