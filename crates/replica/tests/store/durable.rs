@@ -104,34 +104,7 @@ fn what_is_acknowledged_was_synced() {
     assert!(status.success(), "the child failed: {status}");
     let calls = calls(&std::fs::read_to_string(&trace).unwrap());
 
-    let mut unsynced = 0;
-    let mut written = 0;
-    let mut marks = Vec::new();
-    for call in &calls {
-        match call.name.as_str() {
-            "write" | "writev" if call.file.ends_with(".wal") => {
-                unsynced += 1;
-                written += 1;
-            }
-            "fdatasync" if call.file.ends_with(".wal") => {
-                assert!(call.text.ends_with("= 0"), "{}", call.text);
-                unsynced = 0;
-            }
-            "write" if call.file.ends_with("/marks") => {
-                let mark = call.text.split('"').nth(1).unwrap().to_owned();
-                if mark == "VOTED" || mark == "APPENDED" {
-                    assert!(written > 0, "{mark} without a write to the log");
-                }
-                assert_eq!(unsynced, 0, "{mark} before the log was synced");
-                written = 0;
-                marks.push(mark);
-            }
-            _ => {}
-        }
-    }
-    let mut expected = vec!["MADE", "BEGIN", "SNAPSHOT", "VOTED"];
-    expected.extend(["APPENDED"; 5]);
-    assert_eq!(marks, expected);
+    log_is_synced_before_each_mark(&calls);
     in_order(
         &calls,
         "the identity: partial file, synced, renamed, its folder synced, then handed out",
@@ -159,6 +132,37 @@ fn what_is_acknowledged_was_synced() {
             &|call| call.text.contains("\"SNAPSHOT\""),
         ],
     );
+}
+
+fn log_is_synced_before_each_mark(calls: &[Call]) {
+    let mut unsynced = 0;
+    let mut written = 0;
+    let mut marks = Vec::new();
+    for call in calls {
+        match call.name.as_str() {
+            "write" | "writev" if call.file.ends_with(".wal") => {
+                unsynced += 1;
+                written += 1;
+            }
+            "fdatasync" if call.file.ends_with(".wal") => {
+                assert!(call.text.ends_with("= 0"), "{}", call.text);
+                unsynced = 0;
+            }
+            "write" if call.file.ends_with("/marks") => {
+                let mark = call.text.split('"').nth(1).unwrap().to_owned();
+                if mark == "VOTED" || mark == "APPENDED" {
+                    assert!(written > 0, "{mark} without a write to the log");
+                }
+                assert_eq!(unsynced, 0, "{mark} before the log was synced");
+                written = 0;
+                marks.push(mark);
+            }
+            _ => {}
+        }
+    }
+    let mut expected = vec!["MADE", "BEGIN", "SNAPSHOT", "VOTED"];
+    expected.extend(["APPENDED"; 5]);
+    assert_eq!(marks, expected);
 }
 
 /// Each of these calls comes after the one before it.

@@ -142,6 +142,15 @@ fn holder() -> Holder {
 }
 
 fn every_command() -> Vec<Command> {
+    [
+        about_jobs(),
+        about_definitions(),
+        about_holders_and_windows(),
+    ]
+    .concat()
+}
+
+fn about_jobs() -> Vec<Command> {
     vec![
         Command::Takeover,
         Command::Launch(Box::new(Launch {
@@ -172,6 +181,11 @@ fn every_command() -> Vec<Command> {
             from: None,
         },
         Command::Cancel { job: "j1".into() },
+    ]
+}
+
+fn about_definitions() -> Vec<Command> {
+    vec![
         Command::PutEvent {
             event: Box::new(Event {
                 id: "e1".into(),
@@ -219,6 +233,11 @@ fn every_command() -> Vec<Command> {
         Command::DeleteServer {
             server: "s1".into(),
         },
+    ]
+}
+
+fn about_holders_and_windows() -> Vec<Command> {
+    vec![
         Command::ServerSeen(holder()),
         Command::ServerOffline(holder()),
         Command::ServerLost(holder()),

@@ -6,7 +6,9 @@
 
 use super::snapshots::{apply, build, digest, launching, start};
 use super::{append, id, open, run};
+use fermata_replica::ReplicaError;
 use fermata_replica::raft::Vote;
+use fermata_replica::store::Store;
 use openraft::storage::{RaftLogReader, RaftLogStorage, RaftStateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -26,7 +28,7 @@ const PARAMS_BYTES: usize = 500;
 fn child(folder: &Path) {
     let mut store = open(&folder.join("data"));
     start(&mut store);
-    let next = |store: &mut super::Store| {
+    let next = |store: &mut Store| {
         run(store.log.get_log_state())
             .unwrap()
             .last_log_id
@@ -132,6 +134,10 @@ fn a_snapshot_without_its_manifest_never_was() {
     for _ in 0..16 {
         let (mut child, mut lines) = spawn(UNFINISHED_TEST, UNFINISHED_CHILD, folder.path());
         assert_eq!(lines.next().as_deref(), Some("chunks"));
+        assert!(matches!(
+            Store::open(&data, super::OWNER),
+            Err(ReplicaError::InUse { .. })
+        ));
         child.kill().unwrap();
         child.wait().unwrap();
         let mut store = open(&data);
