@@ -1,1 +1,16 @@
-//! fermata-replica
+//! One member of a cluster: the pool, its log and snapshots on disk, and its peers.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod format;
+pub mod raft;
+pub mod replica;
+pub mod state_machine;
+pub mod store;
+
+pub use error::ReplicaError;
+pub use replica::{
+    Config, ForwardError, ForwardedHandler, HeardError, Leadership, Member, MemberStatus,
+    MembershipError, NodeId, ProposeError, Proposed, Replica, Role, ServerLease, Start, Status,
+    Timing,
+};
