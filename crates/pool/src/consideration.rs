@@ -24,12 +24,14 @@ pub(crate) enum Verdict {
 }
 
 impl Pool {
-    /// Decides about a job of this order in its pool's queue; `pool` need not exist yet.
+    /// Decides about a job of this order in its pool's queue; `pool` need not exist yet. One that
+    /// was put back waits wherever it may not start (S15).
     pub(crate) fn verdict(
         &self,
         pool: ScopeNumber,
         interned: &Interned,
         order: u64,
+        put_back: bool,
         place: u64,
         at: Instant,
     ) -> Verdict {
@@ -41,6 +43,7 @@ impl Pool {
         let waiting = queue.map_or(0, |queue| queue.len() as u64);
         let shut = match found {
             Ok(server) if ahead.is_none() => return Verdict::Start(server),
+            found if put_back => return Verdict::Queue(found.err()),
             Err(shut) if shut.mode == Some(Mode::Skip) => {
                 return Verdict::Abort(Reason::RateLimited);
             }
@@ -77,7 +80,7 @@ impl Pool {
             .map_or(Reason::ConcurrencyLimited, Shut::reason)
     }
 
-    /// Considers a job for the first time.
+    /// Considers a job for the first time, or one that falls due again (S49).
     pub(crate) fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
         let Some(job) = self.jobs.get(&number) else {
             return;
@@ -85,7 +88,8 @@ impl Pool {
         let Some(pool) = job.pool else { return };
         let interned = self.interned(job);
         let order = order_of(number, job);
-        match self.verdict(pool, &interned, order, turn.place(), self.now()) {
+        let put_back = job.put_back;
+        match self.verdict(pool, &interned, order, put_back, turn.place(), self.now()) {
             Verdict::Start(server) => self.start(number, pool, &interned, server, turn),
             Verdict::Abort(reason) => {
                 let skipped = reason == Reason::RateLimited;

@@ -437,8 +437,7 @@ impl Pool {
         self.moved(number, turn);
     }
 
-    /// A delayed job is due: it is considered for the first time, or, if it was there before, goes
-    /// back to its place (S12, S49).
+    /// A delayed job is due: it is considered (S12, S49).
     pub(crate) fn fall_due(&mut self, number: JobNumber, turn: &mut Turn) {
         let pool = self.jobs.change(&number, |job| {
             job.state = State::Queued;
@@ -455,13 +454,7 @@ impl Pool {
         if job.unresolved.is_some() {
             self.resolve_late(number);
         }
-        match self.jobs.get(&number).map(|job| (job.put_back, job.pool)) {
-            Some((true, Some(pool))) => {
-                self.moved(number, turn);
-                self.enqueue(number, pool);
-            }
-            _ => self.consider_new(number, turn),
-        }
+        self.consider_new(number, turn);
     }
 
     /// Fixes the limits of a job that first falls due (S8).

@@ -377,9 +377,7 @@ impl Model {
             match job.phase {
                 Phase::Delayed(due) => instants.push(due),
                 Phase::Starting => instants.extend(job.start.map(|start| start.deadline)),
-                Phase::Active if job.stop != Some(Reason::TimeLimit) => {
-                    instants.extend(self.too_old_at(&job).filter(|at| *at > self.now()));
-                }
+                Phase::Active if job.stop.is_none() => instants.extend(self.too_old_at(&job)),
                 Phase::Active | Phase::Queued | Phase::Ended(_) => {}
             }
         }

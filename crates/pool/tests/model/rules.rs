@@ -114,11 +114,7 @@ impl Model {
         let now = self.now();
         for number in self.unfinished() {
             if matches!(self.job(number).phase, Phase::Delayed(due) if due <= now) {
-                if self.job(number).put_back && std::env::var_os("MODEL_B1").is_some() {
-                    self.push(Fact::Queued(number));
-                } else {
-                    self.consider_new(number);
-                }
+                self.consider_new(number);
             }
         }
     }
