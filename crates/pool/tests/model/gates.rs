@@ -30,6 +30,23 @@ fn members<'a>(jobs: &'a [Job<'a>], pool: &'a str) -> impl Iterator<Item = &'a J
         .filter(move |job| job.limits.is_some() && *terms::pool_of(job) == *pool)
 }
 
+/// Whether heads that wait for a rate or slot are considered when its window is reset or its
+/// override changes, even where that leaves it shut.
+const WAKES_AT_SHUT_GATES: bool = false;
+
+/// True where a head of this pool that waits for a gate is considered at once (S32, S33).
+fn wakes(fact: &Fact, gate: &Gate, pool: &str) -> bool {
+    let changed = match fact {
+        Fact::Reset(scope) => Some(&**scope).filter(|_| *gate != Gate::Slot),
+        other => override_change(other).map(|(scope, _)| scope),
+    };
+    changed.is_some_and(|scope| match gate {
+        Gate::Rate(rate) => **rate == *scope,
+        Gate::Slot => *pool == *scope,
+        Gate::Server => false,
+    })
+}
+
 impl Model {
     pub(crate) fn running(&self, pool: &str) -> usize {
         members(&self.jobs(), pool)
@@ -185,19 +202,10 @@ impl Model {
                 Fact::Queued(other) | Fact::PutBack { job: other, .. } if displaces(other) => {
                     gate = None;
                 }
-                Fact::Reset(scope) if gate == Some(&Gate::Rate(scope.clone())) => gate = None,
-                other => {
-                    if let Some((scope, _)) = override_change(other) {
-                        let woken = match gate {
-                            Some(Gate::Rate(rate)) => **rate == *scope,
-                            Some(Gate::Slot) => *pool == *scope,
-                            Some(Gate::Server) | None => false,
-                        };
-                        if woken {
-                            gate = None;
-                        }
-                    }
+                other if WAKES_AT_SHUT_GATES && gate.is_some_and(|it| wakes(other, it, &pool)) => {
+                    gate = None;
                 }
+                _ => {}
             }
         }
         gate.cloned()
