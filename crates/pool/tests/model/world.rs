@@ -3,7 +3,7 @@
 //! What is drawn refers to jobs by their place and to instants by what lies ahead, so that a story
 //! keeps its meaning while it is shrunk.
 
-use crate::history::Model;
+use crate::history::{Model, Phase};
 use fermata_calendar::Zone;
 use fermata_pool::command::{
     Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch, Node,
@@ -19,7 +19,7 @@ use proptest::sample::select;
 use std::sync::LazyLock;
 
 /// Most entries of a story.
-const ENTRIES_MAX: usize = 40;
+const ENTRIES_MAX: usize = 80;
 /// Most jobs of a story.
 const JOBS_MAX: usize = 30;
 
@@ -191,43 +191,60 @@ fn rate_limit() -> impl Strategy<Value = LimitKind> {
         })
 }
 
-fn limit() -> impl Strategy<Value = Limit> {
-    let queue = (0_u64..4).prop_map(|amount| LimitKind::Queue(QueueLimit { amount }));
-    let time =
-        select(vec![1_u64, 10, 100]).prop_map(|it| LimitKind::Time(TimeLimit { duration: it }));
+fn queue_limit() -> impl Strategy<Value = LimitKind> {
+    select(vec![0_u64, 1, 2, 3, 10]).prop_map(|amount| LimitKind::Queue(QueueLimit { amount }))
+}
+
+fn time_limit() -> impl Strategy<Value = LimitKind> {
+    select(vec![1_u64, 10, 100]).prop_map(|duration| LimitKind::Time(TimeLimit { duration }))
+}
+
+fn retry_limit() -> impl Strategy<Value = LimitKind> {
     let durations = select(vec![0_u64, 1, 30, 50_000]);
-    let retry =
-        (0_u64..4, durations, weighted(0.5, 1_u64..=10)).prop_map(|(amount, duration, backoff)| {
-            LimitKind::Retry(RetryLimit {
-                amount,
-                duration,
-                backoff,
-            })
-        });
-    let kind = prop_oneof![
-        4 => job_limit(),
-        3 => queue,
-        4 => rate_limit(),
-        1 => time,
-        1 => retry,
-    ];
-    (weighted(0.95, Just(())), kind).prop_map(|(enabled, kind)| Limit {
-        enabled: enabled.is_some(),
-        kind,
+    (0_u64..4, durations, weighted(0.5, 1_u64..=10)).prop_map(|(amount, duration, backoff)| {
+        LimitKind::Retry(RetryLimit {
+            amount,
+            duration,
+            backoff,
+        })
     })
 }
 
-/// A list that breaks no rule: the second of a type is left out.
-fn limits(most: usize) -> impl Strategy<Value = Vec<Limit>> {
-    prop::collection::vec(limit(), 0..=most).prop_map(|drawn| {
-        let mut list: Vec<Limit> = Vec::new();
-        for limit in drawn {
-            let twin = |other: &Limit| crate::terms::same_type(&other.kind, &limit.kind);
-            if !list.iter().any(twin) {
-                list.push(limit);
+/// A list that breaks no rule, in any order: of each type at most one, of `rate` of each key.
+fn limits(job: f64) -> impl Strategy<Value = Vec<Limit>> {
+    let kinds = (
+        weighted(job, job_limit()),
+        weighted(0.8 * job, queue_limit()),
+        prop::collection::vec(rate_limit(), 0..3),
+        weighted(0.1, time_limit()),
+        weighted(0.15, retry_limit()),
+    );
+    let kinds = kinds.prop_map(|(job, queue, rates, time, retry)| {
+        let mut list: Vec<LimitKind> = Vec::new();
+        for kind in rates
+            .into_iter()
+            .chain(time)
+            .chain(retry)
+            .chain(job)
+            .chain(queue)
+        {
+            if !list
+                .iter()
+                .any(|other| crate::terms::same_type(other, &kind))
+            {
+                list.push(kind);
             }
         }
         list
+    });
+    let off = prop_oneof![15 => Just(None), 1 => any::<u8>().prop_map(Some)];
+    (kinds.prop_shuffle(), off).prop_map(|(kinds, off)| {
+        let off = off.map(|off| usize::from(off) % kinds.len().max(1));
+        let limit = |(place, kind)| Limit {
+            enabled: off != Some(place),
+            kind,
+        };
+        kinds.into_iter().enumerate().map(limit).collect()
     })
 }
 
@@ -255,7 +272,7 @@ fn event() -> impl Strategy<Value = Event> {
         0_u8..3,
         enabled,
         category,
-        limits(4),
+        limits(0.8),
         targets(),
         algo,
         priority(),
@@ -281,8 +298,8 @@ fn event() -> impl Strategy<Value = Event> {
 }
 
 fn workflow() -> impl Strategy<Value = Event> {
-    let node = (weighted(0.7, 0_u8..3), limits(3));
-    (limits(2), prop::collection::vec(node, 1..3)).prop_map(|(limits, nodes)| Event {
+    let node = (weighted(0.7, 0_u8..3), limits(0.6));
+    (limits(0.3), prop::collection::vec(node, 1..3)).prop_map(|(limits, nodes)| Event {
         id: "w".into(),
         kind: EventKind::Workflow,
         enabled: true,
@@ -310,7 +327,7 @@ fn put_event() -> impl Strategy<Value = Command> {
 
 fn put_server() -> impl Strategy<Value = Command> {
     let groups = prop::collection::vec(select(vec!["g0", "g1"]).prop_map(Into::into), 0..2);
-    let max_jobs = weighted(0.6, 1_u32..4);
+    let max_jobs = weighted(0.5, 1_u32..6);
     let enabled = prop::bool::weighted(0.9);
     (0_u8..3, groups, max_jobs, enabled).prop_map(|(number, groups, max_jobs, enabled)| {
         Command::PutServer(ServerDefinition {
@@ -330,14 +347,14 @@ fn holder() -> impl Strategy<Value = Holder> {
 }
 
 fn settings() -> impl Strategy<Value = Settings> {
-    let universal = prop_oneof![2 => Just(Vec::new()), 1 => limits(2)];
+    let universal = prop_oneof![2 => Just(Vec::new()), 1 => limits(0.3)];
     let retention_s = select(vec![3_600_u32, 20, 31_000_000]);
     let finished_max = select(vec![1_000_000_u32, 1_000_000, 3]);
     let unfinished_max = select(vec![2_000_000_u32, 2_000_000, 4]);
-    let starts = (select(vec![30_u32, 5, 86_400]), 1_u32..4);
+    let starts = (select(vec![30_u32, 5, 86_400, 86_400]), 1_u32..4);
     (
         universal,
-        limits(1),
+        limits(0.2),
         starts,
         retention_s,
         finished_max,
@@ -381,9 +398,12 @@ fn scope() -> impl Strategy<Value = Box<str>> {
 }
 
 fn launch() -> impl Strategy<Value = Wish> {
-    let event = weighted(0.9, prop_oneof![6 => 0_u8..3, 1 => Just(9)]);
-    let delay_s = weighted(0.2, select(vec![0_u64, 1, 10, 86_400]));
-    let own_limits = prop_oneof![4 => Just(Vec::new()), 1 => limits(5)];
+    let event = weighted(
+        0.95,
+        prop_oneof![20 => 0_u8..3, 10 => Just(0), 1 => Just(9)],
+    );
+    let delay_s = weighted(0.15, select(vec![0_u64, 1, 10, 86_400]));
+    let own_limits = prop_oneof![4 => Just(Vec::new()), 1 => limits(0.7)];
     let own_targets = weighted(0.2, targets().prop_filter("some", |it| !it.is_empty()));
     let caller = weighted(0.2, any::<bool>());
     let parent = weighted(0.2, (any::<u8>(), 0_u8..3));
@@ -455,7 +475,7 @@ fn wish() -> impl Strategy<Value = Wish> {
             ends_ms,
         }
     });
-    let category = (0_u8..2, limits(2)).prop_map(|(number, limits)| {
+    let category = (0_u8..2, limits(0.3)).prop_map(|(number, limits)| {
         Command::PutCategory(Category {
             id: id("c", number),
             title: "".into(),
@@ -470,18 +490,18 @@ fn wish() -> impl Strategy<Value = Wish> {
         1 => settings().prop_map(|settings| Command::PutSettings(Box::new(settings))),
         4 => put_server(),
         6 => holder().prop_map(Command::ServerSeen),
-        2 => holder().prop_map(Command::ServerOffline),
-        2 => holder().prop_map(Command::ServerLost),
+        1 => holder().prop_map(Command::ServerOffline),
+        1 => holder().prop_map(Command::ServerLost),
         1 => (0_u8..3).prop_map(|number| Command::DeleteServer { server: id("s", number) }),
         3 => scope().prop_map(|scope| Command::Reset { scope }),
         1 => Just(Command::ResetAll),
         4 => scope().prop_map(|scope| Command::DeleteOverride { scope }),
     ];
     prop_oneof![
-        30 => launch(),
+        60 => launch(),
         2 => (job(), any::<bool>()).prop_map(|(job, other)| Wish::LaunchAgain { job, other }),
-        12 => started.prop_map(|(job, attempt, from)| Wish::Started { job, attempt, from }),
-        10 => completed.prop_map(|(job, attempt, code, from)| Wish::Completed { job, attempt, code, from }),
+        25 => started.prop_map(|(job, attempt, from)| Wish::Started { job, attempt, from }),
+        18 => completed.prop_map(|(job, attempt, code, from)| Wish::Completed { job, attempt, code, from }),
         1 => (job(), attempt(), sender()).prop_map(|(job, attempt, from)| Wish::Missing { job, attempt, from }),
         4 => job().prop_map(Wish::Cancel),
         1 => job().prop_map(Wish::CallerSeen),
@@ -494,19 +514,19 @@ fn wish() -> impl Strategy<Value = Wish> {
 fn passes() -> impl Strategy<Value = Passes> {
     let slip = || select(vec![0_i64, 0, 0, -1, 1, -1_000, 1_000]);
     prop_oneof![
-        4 => Just(Passes::Us(0)),
-        4 => select(vec![1_i64, 1_000, 400_000, 1_000_000, 5_500_000]).prop_map(Passes::Us),
+        10 => Just(Passes::Us(0)),
+        12 => select(vec![1_i64, 1_000, 400_000, 1_000_000, 5_500_000]).prop_map(Passes::Us),
         1 => select(vec![60_000_000_i64, 3_600_000_000, 86_400_000_000, 700_000_000_000])
             .prop_map(Passes::Us),
         1 => (-5_000_000_i64..0).prop_map(Passes::Us),
-        6 => slip().prop_map(Passes::ToDeadline),
-        2 => (any::<u8>(), slip()).prop_map(|(nth, slip)| Passes::ToEnd(nth, slip)),
+        4 => slip().prop_map(Passes::ToDeadline),
+        3 => (any::<u8>(), slip()).prop_map(|(nth, slip)| Passes::ToEnd(nth, slip)),
     ]
 }
 
 fn turn() -> impl Strategy<Value = Turn> {
     let leader = prop_oneof![
-        30 => Just(Leader::Same),
+        60 => Just(Leader::Same),
         2 => select(ZONES.to_vec()).prop_map(|zone| Leader::New { zone }),
         1 => any::<bool>().prop_map(|takes_over| Leader::Old { takes_over }),
     ];
@@ -524,21 +544,28 @@ fn turn() -> impl Strategy<Value = Turn> {
 
 /// What is there at the beginning.
 fn given() -> impl Strategy<Value = Vec<Command>> {
-    let events = prop::collection::vec(put_event(), 1..4);
-    let servers = prop::collection::vec(put_server(), 0..4);
-    let category = limits(2).prop_map(|limits| {
+    let events = prop::collection::vec(put_event(), 3..6);
+    let servers = prop::collection::vec(put_server(), 1..4);
+    let category = limits(0.3).prop_map(|limits| {
         Command::PutCategory(Category {
             id: "c0".into(),
             title: "".into(),
             limits,
         })
     });
-    let settings = weighted(0.5, settings());
+    let settings = weighted(0.8, settings());
     (events, servers, weighted(0.3, category), settings).prop_map(
-        |(events, servers, category, settings)| {
+        |(mut events, servers, category, settings)| {
             let mut given: Vec<Command> = Vec::new();
             given.extend(settings.map(|settings| Command::PutSettings(Box::new(settings))));
             given.extend(category);
+            for (number, event) in (0_u8..3).zip(&mut events) {
+                if let Command::PutEvent { event, .. } = event
+                    && event.kind == EventKind::Event
+                {
+                    event.id = id("e", number);
+                }
+            }
             given.extend(events);
             for server in servers {
                 let Command::PutServer(definition) = &server else {
@@ -670,28 +697,32 @@ impl Teller {
     }
 }
 
-/// The place of a job that is not final, if there is one; of any job otherwise.
-fn meant(model: &Model, drawn: u8) -> Option<usize> {
+/// The place of a job in one of these states, if there is one; sometimes, and otherwise, of any.
+fn meant(model: &Model, drawn: u8, fits: impl Fn(Phase) -> bool) -> Option<usize> {
     let jobs = model.jobs();
-    let live: Vec<usize> = jobs
+    let fitting: Vec<usize> = jobs
         .iter()
-        .filter(|it| !it.is_final())
-        .map(|it| it.number)
+        .filter(|job| fits(job.phase))
+        .map(|job| job.number)
         .collect();
     let drawn = usize::from(drawn);
-    if live.is_empty() || drawn % 8 == 7 {
+    if fitting.is_empty() || drawn % 8 == 7 {
         return (!jobs.is_empty()).then(|| drawn / 8 % jobs.len());
     }
-    Some(live[drawn / 8 % live.len()])
+    Some(fitting[drawn / 8 % fitting.len()])
+}
+
+fn unfinished(phase: Phase) -> bool {
+    !matches!(phase, Phase::Ended(_))
 }
 
 fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Command> {
     let named = |job: &u8| {
-        let number = meant(model, *job)?;
+        let number = meant(model, *job, unfinished)?;
         Some(model.job(number).id().into())
     };
-    let about = |job: &u8, attempt: i8, from: Sender| -> Option<(Box<str>, u32, Option<Holder>)> {
-        let job = model.job(meant(model, *job)?);
+    let about = |job: &u8, fits: Phase, attempt: i8, from: Sender| {
+        let job = model.job(meant(model, *job, |phase| phase == fits)?);
         let attempt = job.attempt.saturating_add_signed(attempt.into());
         let server = match from {
             Sender::Unnamed => None,
@@ -711,7 +742,8 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
                 incarnation,
             }
         });
-        Some((job.id().into(), attempt, from))
+        let job: Box<str> = job.id().into();
+        Some((job, attempt, from))
     };
     Some(match wish {
         Wish::Plain(command) => command.clone(),
@@ -740,7 +772,7 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
             Command::Launch(Box::new(launch))
         }
         Wish::Started { job, attempt, from } => {
-            let (job, attempt, from) = about(job, *attempt, *from)?;
+            let (job, attempt, from) = about(job, Phase::Starting, *attempt, *from)?;
             Command::Started { job, attempt, from }
         }
         Wish::Completed {
@@ -749,7 +781,7 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
             code,
             from,
         } => {
-            let (job, attempt, from) = about(job, *attempt, *from)?;
+            let (job, attempt, from) = about(job, Phase::Active, *attempt, *from)?;
             Command::Completed {
                 job,
                 attempt,
@@ -759,7 +791,7 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
             }
         }
         Wish::Missing { job, attempt, from } => {
-            let (job, attempt, from) = about(job, *attempt, *from)?;
+            let (job, attempt, from) = about(job, Phase::Active, *attempt, *from)?;
             Command::AttemptMissing {
                 job,
                 attempt,
