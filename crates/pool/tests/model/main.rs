@@ -7,6 +7,7 @@
 mod compare;
 mod gates;
 mod history;
+mod invariants;
 mod rules;
 mod terms;
 mod windows;
@@ -52,6 +53,7 @@ fn tell(story: &Story) -> Result<usize, String> {
         let entry = teller.entry(turn, &model);
         step(index, entry, &mut model)?;
     }
+    invariants::check(&model)?;
     Ok(commands)
 }
 
