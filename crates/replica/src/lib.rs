@@ -2,6 +2,8 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod format;
+pub mod raft;
 pub mod replica;
 
 pub use error::ReplicaError;
