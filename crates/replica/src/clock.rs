@@ -49,7 +49,8 @@ pub(crate) struct Sight<'a> {
 impl Sight<'_> {
     /// Whether a majority of the voters, this one among them, show what this wall clock shows.
     fn majority_agrees(&self) -> bool {
-        let agree = |&&other: &&i64| other.abs_diff(self.wall_us) <= self.step_us_max.unsigned_abs();
+        let agree =
+            |&&other: &&i64| other.abs_diff(self.wall_us) <= self.step_us_max.unsigned_abs();
         let agreeing = 1 + self.others_us.iter().filter(agree).count();
         self.voters > 1 && agreeing > self.voters / 2
     }
@@ -325,12 +326,7 @@ mod tests {
 
         let mut alone = Clock::default();
         alone.resume(&Sight { voters: 1, ..sight });
-        check_from(
-            "alone",
-            1,
-            &mut alone,
-            &[look(9_000, 100, 9_000 * SECOND)],
-        );
+        check_from("alone", 1, &mut alone, &[look(9_000, 100, 9_000 * SECOND)]);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! One member of a cluster: the pool, its log and snapshots on disk, and its peers.
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod error;
 pub mod format;
+mod leases;
 pub mod raft;
 pub mod replica;
 
