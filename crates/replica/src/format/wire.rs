@@ -20,7 +20,7 @@
 //! connection.
 
 use super::FormatError;
-use super::log::{LogId, MemberRecord, Vote};
+use super::log::{LogId, MemberRecord, MembershipRecord, Vote};
 use crate::raft;
 use serde::{Deserialize, Serialize};
 
@@ -128,8 +128,8 @@ pub enum Request {
     SnapshotBegin {
         /// Its vote.
         vote: Vote,
-        /// The record of the snapshot's manifest.
-        manifest: Vec<u8>,
+        /// What the snapshot is.
+        outline: SnapshotOutline,
     },
     /// The next part of it: the tail.
     SnapshotPart,
@@ -153,6 +153,21 @@ pub enum Request {
         /// True where it was told to join; false where it only says how it is reached.
         join: bool,
     },
+}
+
+/// What a snapshot covers, and what its stream must turn out to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotOutline {
+    /// The last entry that it covers.
+    pub last: Option<LogId>,
+    /// Where its membership stands in the log.
+    pub membership_at: Option<LogId>,
+    /// The membership.
+    pub membership: MembershipRecord,
+    /// Bytes of the stream.
+    pub bytes: u64,
+    /// crc32 of the stream.
+    pub checksum: u32,
 }
 
 /// What a candidate says of itself.
