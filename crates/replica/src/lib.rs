@@ -7,6 +7,8 @@ pub mod format;
 mod leases;
 pub mod raft;
 pub mod replica;
+pub mod state_machine;
+pub mod store;
 
 pub use error::ReplicaError;
 pub use replica::{

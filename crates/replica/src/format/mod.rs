@@ -81,6 +81,16 @@ impl FormatError {
     }
 }
 
+impl FormatError {
+    /// For `map_err`: a snapshot that cannot be installed.
+    pub(crate) fn received(why: String) -> FormatError {
+        FormatError::Damaged {
+            what: "the snapshot to install",
+            why,
+        }
+    }
+}
+
 impl From<FormatError> for std::io::Error {
     fn from(error: FormatError) -> Self {
         std::io::Error::new(std::io::ErrorKind::InvalidData, error)
