@@ -1,5 +1,6 @@
 //! Clusters in one process: members on loopback, each with a folder of its own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![expect(clippy::expect_used, reason = "it is part of tests")]
 
 use fermata_calendar::Zone;
 use fermata_pool::command::{Command, Holder, Launch, ServerDefinition};
