@@ -1,7 +1,5 @@
 //! Coming in, going out, and being somebody else.
 
-#![expect(clippy::expect_used, reason = "these are tests")]
-
 mod harness;
 
 use fermata_replica::format::wire::{Greeting, Hello, Purpose, frame};
