@@ -13,21 +13,36 @@
 
 use crate::digest::hash_of;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
 use serde::Serialize;
 
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
-    rows: BTreeMap<K, V>,
+    rows: BTreeMap<K, Slot<V>>,
     digest: u64,
+    /// Keys of rows that changed since the digest was brought up to date.
+    changed: Vec<K>,
     walk: Option<Walk<K, V>>,
 }
 
+/// A row and its part in the digest; [`UNHASHED`] after a change.
+#[derive(Debug)]
+struct Slot<V> {
+    row: V,
+    hash: u64,
+}
+
+/// Stands for the hash of a row that changed; no row is given it.
+const UNHASHED: u64 = 0;
+
 #[derive(Debug)]
 struct Walk<K, V> {
-    /// The last key that was handed out.
+    /// The last key that was passed.
     reached: Option<K>,
-    /// Rows beyond it as they were when the walk began; `None`: absent then.
+    /// The last key of all when the walk began: what comes after it is none of the walk's.
+    last: K,
+    /// Rows between the two as they were when the walk began; `None`: absent then.
     before: BTreeMap<K, Option<V>>,
 }
 
@@ -36,6 +51,7 @@ impl<K, V> Default for Table<K, V> {
         Table {
             rows: BTreeMap::new(),
             digest: 0,
+            changed: Vec::new(),
             walk: None,
         }
     }
@@ -43,7 +59,7 @@ impl<K, V> Default for Table<K, V> {
 
 impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.rows.get(key)
+        self.rows.get(key).map(|slot| &slot.row)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -51,72 +67,96 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.iter()
+        self.rows.iter().map(|(key, slot)| (key, &slot.row))
     }
 
     pub(crate) fn range(
         &self,
         keys: impl RangeBounds<K>,
     ) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.range(keys)
+        self.rows.range(keys).map(|(key, slot)| (key, &slot.row))
     }
 
-    /// The wrapping sum of the rows' hashes.
+    /// The wrapping sum of the rows' hashes, as of the last [`Table::seal`].
     pub(crate) fn digest(&self) -> u64 {
+        debug_assert!(
+            self.changed.is_empty(),
+            "the digest is asked for in mid-entry"
+        );
         self.digest
+    }
+
+    /// Brings the digest up to date: each row that changed is hashed once, however often it did.
+    pub(crate) fn seal(&mut self) {
+        for key in self.changed.drain(..) {
+            let Some(slot) = self.rows.get_mut(&key) else {
+                continue;
+            };
+            if slot.hash == UNHASHED {
+                slot.hash = hash_of(&(&key, &slot.row)).max(UNHASHED + 1);
+                self.digest = self.digest.wrapping_add(slot.hash);
+            }
+        }
     }
 
     pub(crate) fn insert(&mut self, key: K, row: V) {
         self.keep_before(&key);
-        self.digest = self.digest.wrapping_add(hash_of(&(&key, &row)));
-        if let Some(old) = self.rows.get_mut(&key) {
-            self.digest = self.digest.wrapping_sub(hash_of(&(&key, &*old)));
-            *old = row;
-        } else {
-            self.rows.insert(key, row);
+        self.changed.push(key.clone());
+        let slot = Slot {
+            row,
+            hash: UNHASHED,
+        };
+        if let Some(old) = self.rows.insert(key, slot) {
+            self.digest = self.digest.wrapping_sub(old.hash);
         }
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.keep_before(key);
-        let row = self.rows.remove(key)?;
-        self.digest = self.digest.wrapping_sub(hash_of(&(key, &row)));
-        Some(row)
+        let old = self.rows.remove(key)?;
+        self.digest = self.digest.wrapping_sub(old.hash);
+        Some(old.row)
     }
 
     /// Changes a row in place and gives what the change gives; `None` where there is no such row.
     pub(crate) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         self.keep_before(key);
-        let row = self.rows.get_mut(key)?;
-        self.digest = self.digest.wrapping_sub(hash_of(&(key, &*row)));
-        let given = change(row);
-        self.digest = self.digest.wrapping_add(hash_of(&(key, &*row)));
-        Some(given)
+        let slot = self.rows.get_mut(key)?;
+        if slot.hash != UNHASHED {
+            self.digest = self.digest.wrapping_sub(slot.hash);
+            slot.hash = UNHASHED;
+            self.changed.push(key.clone());
+        }
+        Some(change(&mut slot.row))
     }
 
     fn keep_before(&mut self, key: &K) {
         let Some(walk) = &mut self.walk else { return };
-        let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached);
+        let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached) && *key <= walk.last;
         if ahead && !walk.before.contains_key(key) {
-            walk.before.insert(key.clone(), self.rows.get(key).cloned());
+            let row = self.rows.get(key).map(|slot| slot.row.clone());
+            walk.before.insert(key.clone(), row);
         }
     }
 
     /// Begins a walk of the rows as they are now.
     pub(crate) fn begin_walk(&mut self) {
-        self.walk = Some(Walk {
+        self.walk = self.rows.last_key_value().map(|(last, _)| Walk {
             reached: None,
+            last: last.clone(),
             before: BTreeMap::new(),
         });
     }
 
-    /// Hands out up to `rows_max` further rows of the walk, in the order of their keys, and says
-    /// how many; fewer than `rows_max`: the walk is over.
+    /// Passes up to `rows_max` further rows of the walk, in the order of their keys: hands out
+    /// those that were there when it began. Says how many it passed; fewer than `rows_max`: the
+    /// walk is over.
     pub(crate) fn walk(&mut self, rows_max: usize, mut hand_out: impl FnMut(&K, &V)) -> usize {
         let Some(walk) = &mut self.walk else { return 0 };
-        let mut handed_out = 0;
-        while handed_out < rows_max {
+        let mut passed = 0;
+        while passed < rows_max {
             let from = match &walk.reached {
+                Some(reached) if *reached >= walk.last => break,
                 Some(reached) => Bound::Excluded(reached.clone()),
                 None => Bound::Unbounded,
             };
@@ -124,32 +164,29 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
             let kept = walk.before.pop_first();
             let until = match &kept {
                 Some((key, _)) => Bound::Excluded(key),
-                None => Bound::Unbounded,
+                None => Bound::Included(&walk.last),
             };
-            for (key, row) in self
-                .rows
-                .range((from.as_ref(), until))
-                .take(rows_max - handed_out)
-            {
-                hand_out(key, row);
-                handed_out += 1;
+            let live = self.rows.range((from.as_ref(), until));
+            for (key, slot) in live.take(rows_max - passed) {
+                hand_out(key, &slot.row);
+                passed += 1;
                 walk.reached = Some(key.clone());
             }
             let Some((key, before)) = kept else { break };
-            if handed_out == rows_max {
+            if passed == rows_max {
                 walk.before.insert(key, before);
                 break;
             }
             if let Some(row) = &before {
                 hand_out(&key, row);
-                handed_out += 1;
             }
+            passed += 1;
             walk.reached = Some(key);
         }
-        if handed_out < rows_max {
+        if passed < rows_max {
             self.walk = None;
         }
-        handed_out
+        passed
     }
 
     /// Gives up the walk under way, if any.
@@ -161,7 +198,6 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     fn rows(table: &mut Table<u32, u32>, rows_max: usize) -> Vec<(u32, u32)> {
         let mut seen = Vec::new();
@@ -184,7 +220,8 @@ mod tests {
         table.insert(9, 90);
         table.remove(&7);
         table.insert(7, 71);
-        assert_eq!(rows(&mut table, 2), [(3, 30), (5, 50)]);
+        // The row that was not there when the walk began is passed in silence.
+        assert_eq!(rows(&mut table, 3), [(3, 30), (5, 50)]);
         table.remove(&3);
         assert_eq!(rows(&mut table, 9), [(7, 70)]);
         assert_eq!(rows(&mut table, 9), []);
@@ -212,6 +249,23 @@ mod tests {
     }
 
     #[test]
+    fn a_walk_passes_no_more_at_a_time_whatever_came_meanwhile() {
+        let mut table: Table<u32, u32> = Table::default();
+        table.insert(0, 0);
+        table.insert(10_000, 1);
+        table.begin_walk();
+        (1..20_000).for_each(|key| table.insert(key, 2));
+        let kept = table.walk.as_ref().map_or(0, |walk| walk.before.len());
+        assert_eq!(kept, 10_000, "what comes after the last row is not kept");
+        let (mut seen, mut steps) = (Vec::new(), 0);
+        while table.walk(100, |key, row| seen.push((*key, *row))) == 100 {
+            steps += 1;
+        }
+        assert_eq!(seen, [(0, 0), (10_000, 1)]);
+        assert_eq!(steps, 100);
+    }
+
+    #[test]
     fn the_digest_is_that_of_the_rows_however_they_came_about() {
         let mut one: Table<u32, u32> = Table::default();
         let mut two: Table<u32, u32> = Table::default();
@@ -223,8 +277,13 @@ mod tests {
             two.change(&key, |row| *row = key);
         }
         two.insert(99, 1);
+        one.seal();
+        two.seal();
         assert_ne!(one.digest(), two.digest());
+        two.change(&7, |row| *row = 8);
         two.remove(&99);
+        two.insert(7, 7);
+        two.seal();
         assert_eq!(one.digest(), two.digest());
     }
 }
