@@ -1,0 +1,102 @@
+//! The cluster: its nodes, their roles, and changes of them.
+
+use serde::{Deserialize, Serialize};
+
+/// The cluster as one node sees it: `GET /v1/cluster`.
+///
+/// A node knows its own term and indexes; how far the others are, the leader knows. What a node
+/// does not know is absent. The call is answered without a leader, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterView {
+    /// The id of the cluster, the same on every node and disk.
+    pub cluster_id: String,
+    /// The node that answers.
+    pub node: u64,
+    /// The leader; absent where none is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<u64>,
+    /// The term that the answering node is in.
+    pub term: u64,
+    /// Whether a majority confirmed the leader just now.
+    pub has_quorum: bool,
+    /// The nodes, by id.
+    pub nodes: Vec<NodeView>,
+}
+
+/// One node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeView {
+    /// The id: never reused.
+    pub id: u64,
+    /// Its role.
+    pub role: Role,
+    /// Whether its vote counts.
+    pub voter: bool,
+    /// The term that it is in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub term: Option<u64>,
+    /// The last index of its log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_index: Option<u64>,
+    /// The last index that it applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<u64>,
+    /// Entries by which it is behind the leader's log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag: Option<u64>,
+    /// Where clients reach it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client_url: Option<String>,
+    /// Where its peers reach it, as `HOST:PORT`.
+    pub peer_address: String,
+    /// Its time zone, by its IANA name: what local windows go by while it leads (S24).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// The version of its zone rules, such as `2025b`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tzdb: Option<String>,
+    /// Its clock minus that of the answering node, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_skew_ms: Option<i64>,
+    /// The version of its program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+}
+
+/// What a node does in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Decides and replicates: the active conductor.
+    Leader,
+    /// Votes and replicates.
+    Follower,
+    /// Asks for votes.
+    Candidate,
+    /// Replicates without a vote.
+    Learner,
+    /// The answering node has not heard of it for longer than an election takes.
+    Unreachable,
+}
+
+/// A node to be added: the body of `POST /v1/cluster/members`. The answer is the [`ClusterView`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "a node: an object")]
+pub struct MemberBody {
+    /// Its id, which no node of this cluster ever had.
+    pub id: u64,
+    /// Where its peers reach it, as `HOST:PORT`.
+    pub peer_address: String,
+    /// Where clients reach it.
+    pub client_url: String,
+}
+
+/// A hand-over of leadership: the body of `POST /v1/cluster/transfer`. The answer is the
+/// [`ClusterView`] under the new leader.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub struct TransferRequest {
+    /// The node that shall lead; absent = the follower that is furthest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+}

@@ -1,0 +1,90 @@
+//! Request bodies: bytes to a type of this crate, or to the problem that names what is wrong.
+
+use serde::de::DeserializeOwned;
+use serde_json::error::Category;
+
+use crate::object::Object;
+use crate::problem::{ErrorCode, Problem};
+
+/// The names that serde gives to numbers, and what they mean to whoever sent the body.
+const NUMBERS: [(&str, &str); 4] = [
+    (
+        "expected u64",
+        "expected a whole number from 0 to 18446744073709551615",
+    ),
+    (
+        "expected u32",
+        "expected a whole number from 0 to 4294967295",
+    ),
+    (
+        "expected i32",
+        "expected a whole number from -2147483648 to 2147483647",
+    ),
+    (
+        "expected i64",
+        "expected a whole number from -9223372036854775808 to 9223372036854775807",
+    ),
+];
+
+/// How serde's message begins where a field is not known; the name follows, to the next backtick.
+const UNKNOWN: &str = "unknown field `";
+
+/// Reads one JSON value that fills the whole body.
+///
+/// # Errors
+/// `invalid_json` where the bytes are no JSON; `unknown_field` and `invalid_request` with the path
+/// of the field at fault.
+pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let Object(value) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        problem(&path, &error.into_inner())
+    })?;
+    deserializer
+        .end()
+        .map_err(|error| Problem::new(ErrorCode::InvalidJson, error.to_string()))?;
+    Ok(value)
+}
+
+fn problem(path: &str, error: &serde_json::Error) -> Problem {
+    let mut detail = error.to_string();
+    if error.classify() != Category::Data {
+        return Problem::new(ErrorCode::InvalidJson, detail);
+    }
+    for (name, meaning) in NUMBERS {
+        // Only where serde says it, right before the position; never in what it quotes.
+        if let Some(at) = detail.rfind(&format!("{name} at line ")) {
+            detail.replace_range(at..at + name.len(), meaning);
+        }
+    }
+    let code = if detail.starts_with(UNKNOWN) {
+        ErrorCode::UnknownField
+    } else {
+        ErrorCode::InvalidRequest
+    };
+    let named = [UNKNOWN, "missing field `", "duplicate field `"]
+        .into_iter()
+        .find_map(|start| detail.strip_prefix(start)?.split('`').next());
+    let field = field_at(path, named);
+    let problem = Problem::new(code, detail);
+    match field {
+        Some(field) => problem.with_field(field),
+        None => problem,
+    }
+}
+
+/// The path of the fault. Where serde names a field that is missing or unknown, the path may still
+/// end at the object around it.
+fn field_at(path: &str, named: Option<&str>) -> Option<String> {
+    // serde_path_to_error's name of the body itself.
+    let path = if path == "." { "" } else { path };
+    match named {
+        None if path.is_empty() => None,
+        None => Some(path.to_owned()),
+        Some(named) if path.is_empty() => Some(named.to_owned()),
+        Some(named) if path == named || path.ends_with(&format!(".{named}")) => {
+            Some(path.to_owned())
+        }
+        Some(named) => Some(format!("{path}.{named}")),
+    }
+}
