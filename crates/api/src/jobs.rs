@@ -354,12 +354,13 @@ pub enum AbortReason {
     TimeLimit,
 }
 
-/// A place in the replicated log: total order of everything that happened.
+/// A place in the replicated log. Ordinals are counted apart for launches and for starts, so
+/// within one entry launches have an order, starts have an order, and a launch and a start have none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LogPlace {
     /// Index of the log entry.
     pub index: u64,
-    /// Which of the happenings of that entry, from 0.
+    /// Which of the launches, or of the starts, of that entry, from 0.
     pub ordinal: u32,
 }
 

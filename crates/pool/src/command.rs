@@ -209,6 +209,7 @@ pub struct Launch {
     /// Stands for the event's; −100…100.
     pub priority: Option<i8>,
     /// Stand for the event's: JSON, kept as the bytes that came.
+    #[serde(with = "serde_bytes")]
     pub params: Option<Box<[u8]>>,
     /// First in precedence (S7).
     pub limits: Vec<Limit>,
@@ -288,6 +289,7 @@ pub struct Event {
     /// −100…100.
     pub priority: i8,
     /// For launches without their own: JSON.
+    #[serde(with = "serde_bytes")]
     pub params: Option<Box<[u8]>>,
     /// The nodes of a workflow.
     pub nodes: Vec<Node>,

@@ -39,6 +39,10 @@ pub struct ServerNumber(pub u32);
 /// Most lines of a job's meta log; the oldest but the first go (S11).
 pub const META_LINES_MAX: usize = 64;
 
+/// The parameters of a job: JSON, as the bytes that came (S11).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Params(#[serde(with = "serde_bytes")] pub Box<[u8]>);
+
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
@@ -72,6 +76,31 @@ pub struct Job {
     pub unresolved: Option<Box<Unresolved>>,
     /// Its moves and warnings, oldest first.
     pub meta: Vec<MetaLine>,
+}
+
+impl Job {
+    /// Adds a line to the meta log; the second oldest gives way where it is full.
+    pub(crate) fn say(&mut self, at: Instant, note: Note) {
+        if self.meta.len() >= META_LINES_MAX {
+            self.meta.remove(2);
+            self.meta[1] = MetaLine {
+                at: self.meta[1].at,
+                note: Note::LinesLeftOut,
+            };
+        }
+        // One at a time: most jobs that wait have a single line.
+        self.meta.reserve_exact(1);
+        self.meta.push(MetaLine { at, note });
+    }
+
+    /// The attempt that is starting or active.
+    #[must_use]
+    pub fn current(&self) -> Option<&Attempt> {
+        match &self.state {
+            State::Starting(attempt) | State::Active(attempt) => Some(attempt),
+            _ => None,
+        }
+    }
 }
 
 /// Where a job is.

@@ -1,77 +1,66 @@
 //! The rules: when may a job start?
+//!
+//! A [`Pool`] is a state machine. It holds events, servers, jobs, queues and windows of a whole
+//! cluster; [`Pool::apply`] takes the next entry of the replicated log and changes the state by the
+//! rules, which are numbered (S12) as in the product's semantics. It decides, and does nothing
+//! else: no IO, no clock, no time zone, no randomness, no threads, no logging. The crate is
+//! `no_std`, so the compiler keeps it so. Every replica that applies the same log has the same
+//! state, byte for byte (S37).
+//!
+//! # The map
+//!
+//! - [`command`] is what may be asked, [`outcome`] what is answered; [`apply`] lets time pass and
+//!   carries commands out.
+//! - [`launch`] makes jobs; [`admission`] looks at gates, starts, and knows who is considered next;
+//!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
+//!   [`definitions`] keeps events, categories, servers, settings and overrides.
+//! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
+//!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
+//! - [`query`] is for looking, [`invariants`] for checking.
+//!
+//! # What costs what
+//!
+//! With n jobs, pools or servers a command costs a few ordered-map steps of log n each, however
+//! many jobs wait: only the head of a queue is looked at, and only when the one gate that it waits
+//! for opens. A snapshot walks the tables in steps, between entries.
+//!
+//! # Caveats
+//!
+//! - A panic on a committed entry would repeat on every replica. Asserts guard our own invariants;
+//!   nothing that an entry can hold reaches one.
+//! - A takeover visits every starting job, every server and every caller's lease.
+
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod admission;
+mod apply;
 pub mod command;
+mod definitions;
 mod digest;
+mod ends;
+mod fleet;
 pub mod id;
+mod invariants;
 pub mod job;
+mod launch;
 pub mod limits;
+mod members;
 pub mod outcome;
 pub mod query;
+mod queue;
+mod rates;
 pub mod scope;
 pub mod server;
 pub mod snapshot;
+pub mod state;
 mod table;
 pub mod terms;
 pub mod time;
 pub mod window;
 
-use command::{Claim, Entry, Settings};
-use outcome::Applied;
-use time::{Instant, Stamp};
-
-/// The state of all pools, and the only thing that changes it.
-#[derive(Debug, Default)]
-pub struct Pool {
-    settings: Settings,
-}
-
-/// Most jobs that leave their queues in one entry (S20); part of the format version.
-pub const MOVES_PER_ENTRY_MAX: usize = 10_000;
-
-impl Pool {
-    /// An empty state, before the first entry.
-    #[must_use]
-    pub fn new() -> Pool {
-        Pool::default()
-    }
-
-    /// Applies one entry of the log. Total: whatever the entry holds, it has outcomes.
-    pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
-        todo!("{index}{entry:?}")
-    }
-
-    /// The claim in force: entries of another change nothing (S39).
-    #[must_use]
-    pub fn claim(&self) -> Claim {
-        todo!()
-    }
-
-    /// The latest stamp that was seen; a leader stamps nothing earlier (S36).
-    #[must_use]
-    pub fn stamp(&self) -> Stamp {
-        todo!()
-    }
-
-    /// When a tick is owed next: a delay, a start timeout, the end of an override, the opening of
-    /// a rate that a head waits for, or at once where an entry's bound left work. None: never.
-    #[must_use]
-    pub fn next_deadline(&self) -> Option<Instant> {
-        todo!()
-    }
-
-    /// The settings in force.
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// A number that is equal on all replicas that applied the same entries (S37).
-    #[must_use]
-    pub fn digest(&self) -> u64 {
-        todo!()
-    }
-}
+pub use apply::MOVES_PER_ENTRY_MAX;
+pub use launch::{PRIORITY_MAX, PRIORITY_MIN};
+pub use state::Pool;

@@ -9,7 +9,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
@@ -183,10 +183,14 @@ impl core::error::Error for InvalidField {}
 
 impl InvalidField {
     /// Says that `field` holds `given` where `allowed` is allowed.
-    pub fn new(field: impl Into<String>, given: impl ToString, allowed: impl Into<String>) -> Self {
+    pub fn new(
+        field: impl Into<String>,
+        given: impl fmt::Display,
+        allowed: impl Into<String>,
+    ) -> Self {
         InvalidField {
             field: field.into(),
-            given: given.to_string(),
+            given: format!("{given}"),
             allowed: allowed.into(),
         }
     }

@@ -203,8 +203,6 @@ pub enum Refusal {
     Superseded,
     /// No such category.
     UnknownCategory,
-    /// No such override.
-    UnknownOverride,
     /// The definition is at another revision than the one named.
     RevisionConflict {
         /// The one it is at; 0: it is absent.
@@ -232,7 +230,6 @@ impl Refusal {
             Refusal::UnknownServer => "unknown_server",
             Refusal::Superseded => "superseded",
             Refusal::UnknownCategory => "unknown_category",
-            Refusal::UnknownOverride => "unknown_override",
             Refusal::RevisionConflict { .. } => "revision_conflict",
         }
     }

@@ -3,16 +3,21 @@
 //! Views are cheap: they borrow rows. Lists go in the order of their keys and take where to go on
 //! from, so that no answer needs more than a page.
 
-use crate::Pool;
-use crate::command::{Category, Event, Override};
-use crate::job::{Job, JobNumber};
-use crate::outcome::{Reason, Standing};
+use crate::command::{Category, Claim, Event, Override, Settings};
+use crate::digest::hash_of;
+use crate::job::{Job, JobNumber, ScopeNumber, State};
+use crate::outcome::Standing;
+use crate::queue::{job_of, order_of};
+use crate::scope::Gate;
 use crate::server::Server;
+use crate::state::Pool;
 use crate::terms::{RateSettings, Terms};
-use crate::time::Instant;
+use crate::time::{Instant, Stamp};
+use crate::window::Opening;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 /// A job with what it refers to.
 #[derive(Clone, Copy, Debug)]
@@ -75,9 +80,9 @@ pub struct PoolView<'a> {
     /// Jobs in `delayed`.
     pub delayed: u64,
     /// The job at the head of the queue, and what it waits for.
-    pub head: Option<(&'a str, Reason)>,
-    /// The concurrency in force for the head, or for the newest member; 0: no limit.
-    pub amount: u32,
+    pub head: Option<(&'a str, Gate)>,
+    /// The concurrency in force for the head, or else for a member; none: no limit.
+    pub amount: Option<u32>,
     /// The override in force, if any.
     pub sizes: Option<&'a Override>,
     /// The open window, if any.
@@ -158,29 +163,119 @@ pub struct Stats {
     pub throttled: u64,
 }
 
+/// Where a range of names begins after one.
+fn after(name: &str) -> (Bound<&str>, Bound<&str>) {
+    (Bound::Excluded(name), Bound::Unbounded)
+}
+
 impl Pool {
+    /// The claim in force: entries of another change nothing (S39).
+    #[must_use]
+    pub fn claim(&self) -> Claim {
+        self.header.claim
+    }
+
+    /// How many takeovers there were: [`Server::seen_under`] refers to it.
+    #[must_use]
+    pub fn takeovers(&self) -> u64 {
+        self.header.takeovers
+    }
+
+    /// The latest stamp that was seen; a leader stamps nothing earlier (S36).
+    #[must_use]
+    pub fn stamp(&self) -> Stamp {
+        self.header.stamp
+    }
+
+    /// When a tick is owed next: a delay, a start timeout, the end of an override, the opening of
+    /// a rate that a head waits for, an age limit; the present instant where an entry's bound left
+    /// work. None: never.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        if !self.index.candidates.is_empty() {
+            return Some(self.now());
+        }
+        let index = &self.index;
+        let jobs = [&index.delayed, &index.starting, &index.aging];
+        let scopes = [&index.override_ends, &index.openings];
+        let jobs = jobs
+            .into_iter()
+            .filter_map(|set| set.first())
+            .map(|(at, _)| *at);
+        let scopes = scopes
+            .into_iter()
+            .filter_map(|set| set.first())
+            .map(|(at, _)| *at);
+        jobs.chain(scopes).min()
+    }
+
+    /// The settings in force.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.header.settings
+    }
+
+    /// A number that is equal on all replicas that applied the same entries (S37).
+    #[must_use]
+    pub fn digest(&self) -> u64 {
+        hash_of(&self.header).wrapping_add(self.digest_of_tables())
+    }
+
+    /// How many jobs have not ended, and how many finished ones are kept.
+    #[must_use]
+    pub fn job_counts(&self) -> (u64, u64) {
+        (self.header.unfinished, self.index.finished.len() as u64)
+    }
+
+    fn view_of(&self, number: JobNumber) -> Option<JobView<'_>> {
+        let job = self.jobs.get(&number)?;
+        let terms = self.terms.get(&job.terms)?;
+        let params = self.params.get(&number).map(|params| &*params.0);
+        let server = job
+            .current()
+            .and_then(|attempt| self.servers.get(&attempt.server?));
+        let server = server.map(|server| &*server.definition.id);
+        Some(JobView {
+            number,
+            job,
+            terms,
+            params,
+            server,
+        })
+    }
+
     /// A job by its id.
     #[must_use]
     pub fn job(&self, id: &str) -> Option<JobView<'_>> {
-        todo!("{id}")
+        self.view_of(self.number_of_job(id)?)
     }
 
     /// How a job stands.
     #[must_use]
     pub fn standing(&self, id: &str) -> Option<Standing> {
-        todo!("{id}")
+        let job = self.jobs.get(&self.number_of_job(id)?)?;
+        Some(self.standing_of(job))
     }
 
     /// The name of a job's pool; none before its limits are fixed (S8).
     #[must_use]
     pub fn pool_name(&self, view: &JobView<'_>) -> Option<String> {
-        todo!("{view:?}")
+        if view.job.unresolved.is_some() {
+            return None;
+        }
+        Some(Pool::pool_name_of(view.job, &self.interned(view.job)))
     }
 
     /// A waiting job's place in its queue, from 1.
     #[must_use]
     pub fn position(&self, id: &str) -> Option<u64> {
-        todo!("{id}")
+        let number = self.number_of_job(id)?;
+        let job = self
+            .jobs
+            .get(&number)
+            .filter(|job| matches!(job.state, State::Queued))?;
+        let known = self.index.scopes.get(&job.pool?)?;
+        Some(known.queue.rank(order_of(number, job)) as u64 + 1)
     }
 
     /// Jobs in launch order after `after`: at most `jobs_max`, having looked at no more than
@@ -193,96 +288,246 @@ impl Pool {
         jobs_max: usize,
         rows_max: usize,
     ) -> JobsPage<'_> {
-        todo!("{filter:?}{after:?}{jobs_max}{rows_max}")
+        let mut page = JobsPage {
+            jobs: Vec::new(),
+            next: None,
+        };
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        for (looked_at, (number, _)) in self.jobs.range((from, Bound::Unbounded)).enumerate() {
+            if page.jobs.len() == jobs_max || looked_at == rows_max {
+                return page;
+            }
+            page.next = Some(*number);
+            page.jobs.extend(
+                self.view_of(*number)
+                    .filter(|view| self.passes(view, filter)),
+            );
+        }
+        page.next = None;
+        page
+    }
+
+    fn passes(&self, view: &JobView<'_>, filter: &JobFilter) -> bool {
+        let last_server = match &view.job.state {
+            State::Ended(end) => end.last.as_ref().and_then(|last| last.server.as_deref()),
+            _ => view.server,
+        };
+        let asked = |asked: &Option<Box<str>>, is: Option<&str>| {
+            asked.as_deref().is_none_or(|asked| Some(asked) == is)
+        };
+        filter
+            .state
+            .is_none_or(|state| state == StateKind::of(&view.job.state))
+            && asked(&filter.event, view.terms.event.as_deref())
+            && asked(&filter.server, last_server)
+            && (filter.pool.is_none() || asked(&filter.pool, self.pool_name(view).as_deref()))
     }
 
     /// The attempts that a server holds, `starting` and `active`, in launch order.
     pub fn held_by(&self, server: &str) -> impl Iterator<Item = JobView<'_>> {
-        let _ = server;
-        core::iter::empty()
+        let number = self.index.fleet.number(server);
+        let all = number.map(|it| (it, JobNumber(0))..=(it, JobNumber(u64::MAX)));
+        let held = all
+            .map(|all| self.index.held.range(all))
+            .into_iter()
+            .flatten();
+        held.filter_map(|(_, number)| self.view_of(*number))
     }
 
     /// An event by its id.
     #[must_use]
     pub fn event(&self, id: &str) -> Option<Stored<'_, Event>> {
-        todo!("{id}")
+        let stored = self.events.get(&id.into())?;
+        Some(Stored {
+            definition: &stored.event,
+            revision: stored.revision,
+        })
     }
 
     /// Events by id after `after`.
     pub fn events(&self, after: &str) -> impl Iterator<Item = Stored<'_, Event>> {
-        let _ = after;
-        core::iter::empty()
+        let from = (Bound::Excluded(Box::from(after)), Bound::Unbounded);
+        self.events.range(from).map(|(_, it)| Stored {
+            definition: &it.event,
+            revision: it.revision,
+        })
     }
 
     /// A category by its id.
     #[must_use]
     pub fn category(&self, id: &str) -> Option<Stored<'_, Category>> {
-        todo!("{id}")
+        let stored = self.categories.get(&id.into())?;
+        Some(Stored {
+            definition: &stored.category,
+            revision: stored.revision,
+        })
     }
 
     /// Categories by id after `after`.
     pub fn categories(&self, after: &str) -> impl Iterator<Item = Stored<'_, Category>> {
-        let _ = after;
-        core::iter::empty()
+        let from = (Bound::Excluded(Box::from(after)), Bound::Unbounded);
+        self.categories.range(from).map(|(_, it)| Stored {
+            definition: &it.category,
+            revision: it.revision,
+        })
     }
 
     /// A server by its id.
     #[must_use]
     pub fn server(&self, id: &str) -> Option<&Server> {
-        todo!("{id}")
+        self.servers
+            .get(&self.index.fleet.number(id)?)
+            .map(|server| &**server)
     }
 
     /// Servers by id after `after`.
     pub fn servers(&self, after: &str) -> impl Iterator<Item = &Server> {
-        let _ = after;
-        core::iter::empty()
+        self.index
+            .fleet
+            .after(after)
+            .filter_map(|number| self.servers.get(&number))
+            .map(|it| &**it)
+    }
+
+    fn pool_view(&self, number: ScopeNumber, at: Instant) -> Option<PoolView<'_>> {
+        let scope = self.scopes.get(&number)?;
+        let known = self.index.scopes.get(&number)?;
+        if scope.name.starts_with("rate:") {
+            return None;
+        }
+        let head = scope
+            .head
+            .and_then(|head| Some((self.jobs.get(&head.job)?, head.gate)));
+        let rules = match head {
+            Some((job, _)) => Some(self.interned(job)),
+            None => self
+                .index
+                .members
+                .terms_of(number)
+                .and_then(|terms| self.index.interner.get(terms).cloned()),
+        };
+        let own = rules.map_or(0, |interned| interned.rules.amount);
+        Some(PoolView {
+            name: &scope.name,
+            running: scope.running,
+            waiting: known.queue.len() as u64,
+            delayed: known.delayed,
+            head: head.map(|(job, gate)| (&*job.id, gate)),
+            amount: scope.amount_in_force(own),
+            sizes: scope.sizes.as_ref(),
+            window: self.window_view(number, at),
+        })
     }
 
     /// A pool by its name; none where it has no jobs, no window and no override.
     #[must_use]
     pub fn pool(&self, name: &str, at: Instant) -> Option<PoolView<'_>> {
-        todo!("{name}{at}")
+        self.pool_view(*self.index.scope_names.get(name)?, at)
     }
 
     /// Pools by name after `after`.
-    pub fn pools(&self, after: &str, at: Instant) -> impl Iterator<Item = PoolView<'_>> {
-        let _ = (after, at);
-        core::iter::empty()
+    pub fn pools(&self, name: &str, at: Instant) -> impl Iterator<Item = PoolView<'_>> {
+        let names = self.index.scope_names.range::<str, _>(after(name));
+        names.filter_map(move |(_, number)| self.pool_view(*number, at))
     }
 
-    /// The open windows by name after `after`, as they are at `at` (or at the pool's own latest
-    /// instant, if that is later).
-    pub fn windows(&self, after: &str, at: Instant) -> impl Iterator<Item = WindowView<'_>> {
-        let _ = (after, at);
-        core::iter::empty()
+    fn window_view(&self, number: ScopeNumber, at: Instant) -> Option<WindowView<'_>> {
+        let at = at.max(self.now());
+        let scope = self.scopes.get(&number)?;
+        let sizes = scope.sizes.as_ref();
+        let window = self.live_window(scope, at)?;
+        let shown = window.shown(sizes, at, &self.runs)?;
+        let next_at = match window.opening(sizes, at, &self.runs) {
+            Opening::Open => Some(at),
+            Opening::At(at) => Some(at),
+            Opening::Never => None,
+        };
+        Some(WindowView {
+            name: &scope.name,
+            number: window.number,
+            count: shown.count,
+            max: shown.max,
+            settings: window.settings.under(sizes),
+            expires_at: shown.expires_at,
+            next_at,
+            sizes,
+            settings_differ: self.index.members.rates_differ(number, window.settings),
+        })
+    }
+
+    /// The open window of a pool or bucket, as it is at `at` (or at the pool's own latest instant,
+    /// if that is later).
+    #[must_use]
+    pub fn window(&self, name: &str, at: Instant) -> Option<WindowView<'_>> {
+        self.window_view(*self.index.scope_names.get(name)?, at)
+    }
+
+    /// The open windows by name after `after`.
+    pub fn windows(&self, name: &str, at: Instant) -> impl Iterator<Item = WindowView<'_>> {
+        let names = self.index.scope_names.range::<str, _>(after(name));
+        names.filter_map(move |(_, number)| self.window_view(*number, at))
     }
 
     /// The override of a pool or bucket.
     #[must_use]
     pub fn override_of(&self, name: &str) -> Option<&Override> {
-        todo!("{name}")
+        self.scopes
+            .get(self.index.scope_names.get(name)?)?
+            .sizes
+            .as_ref()
     }
 
     /// Overrides by name after `after`.
-    pub fn overrides(&self, after: &str) -> impl Iterator<Item = (&str, &Override)> {
-        let _ = after;
-        core::iter::empty()
+    pub fn overrides(&self, name: &str) -> impl Iterator<Item = (&str, &Override)> {
+        let names = self.index.scope_names.range::<str, _>(after(name));
+        names.filter_map(|(_, number)| {
+            let scope = self.scopes.get(number)?;
+            Some((&*scope.name, scope.sizes.as_ref()?))
+        })
     }
 
-    /// The names of the jobs that wait in a pool, in the queue's order, after the given job.
+    /// The ids of the jobs that wait in a pool, in the queue's order.
     pub fn queue(&self, name: &str) -> impl Iterator<Item = &str> {
-        let _ = name;
-        core::iter::empty()
+        let number = self.index.scope_names.get(name);
+        let known = number.and_then(|number| self.index.scopes.get(number));
+        let orders = known.map(|known| known.queue.iter()).into_iter().flatten();
+        orders
+            .filter_map(|order| self.jobs.get(&job_of(order)))
+            .map(|job| &*job.id)
     }
 
     /// Every lease of a caller, in launch order of its job.
     pub fn leases(&self) -> impl Iterator<Item = LeaseView<'_>> {
-        core::iter::empty()
+        self.index.leased.iter().filter_map(|number| {
+            let job = self.jobs.get(number)?;
+            let lease = job.lease.as_deref()?;
+            Some(LeaseView {
+                job: &job.id,
+                lease_s: lease.lease_s,
+                heard_at: lease.heard_at,
+                seen: lease.seen_under == self.header.takeovers,
+            })
+        })
     }
 
     /// The counters.
     #[must_use]
     pub fn stats(&self) -> &Stats {
-        todo!()
+        &self.header.stats
+    }
+}
+
+impl StateKind {
+    /// The kind of a state.
+    #[must_use]
+    pub fn of(state: &State) -> StateKind {
+        match state {
+            State::Delayed { .. } => StateKind::Delayed,
+            State::Queued => StateKind::Queued,
+            State::Starting(_) => StateKind::Starting,
+            State::Active(_) => StateKind::Active,
+            State::Ended(end) if end.result.is_ok() => StateKind::Complete,
+            State::Ended(_) => StateKind::Aborted,
+        }
     }
 }

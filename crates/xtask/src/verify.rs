@@ -37,7 +37,7 @@ const BUILD: &[&str] = &[
     "fermata",
     "--message-format=json-render-diagnostics",
 ];
-const DOC_TESTS: &[&str] = &["test", "--locked", "--workspace", "--doc"];
+const DOC_TESTS: &[&str] = &["test", "--locked", "--no-fail-fast", "--workspace", "--doc"];
 const CASES: &[&str] = &[
     "run",
     "--locked",
@@ -50,9 +50,40 @@ const CASES: &[&str] = &[
 ];
 const CASES_FOLDER: &str = "crates/pool/tests/cases";
 
-/// The package of the end-to-end tests, and the variable that tells them which binary to run.
-const END_TO_END: &str = "fermata-e2e";
+/// The variable that tells the end-to-end tests which binary to run.
 const BINARY_VARIABLE: &str = "FERMATA_BIN";
+
+const NEXTEST: &[&str] = &[
+    "nextest",
+    "run",
+    "--locked",
+    "--config-file=crates/xtask/nextest.toml",
+    "--no-tests=pass",
+    "--workspace",
+];
+const CARGO_TEST: &[&str] = &[
+    "test",
+    "--locked",
+    "--no-fail-fast",
+    "--lib",
+    "--bins",
+    "--tests",
+    "--examples",
+];
+
+/// What runs the tests: nextest where it is installed, else cargo itself.
+#[derive(Clone, Copy)]
+enum Runner {
+    Nextest,
+    Cargo,
+}
+
+/// Which of the tests.
+#[derive(Clone, Copy)]
+enum Part {
+    AllButEndToEnd,
+    EndToEnd,
+}
 
 /// Which of a child's two streams is read; the other goes where ours goes.
 #[derive(Clone, Copy)]
@@ -79,20 +110,16 @@ pub(crate) fn run(root: &Path) -> bool {
         binary = build_binary(root)?;
         Ok(binary.is_some())
     });
-    let nextest = has_nextest(root);
+    let runner = Runner::of_this_machine(root);
     verification.step("tests", |counts| {
-        count_tests(
-            &mut tests(root, nextest, &["--workspace", "--exclude", END_TO_END]),
-            nextest,
-            counts,
-        )
+        runner.run(&mut runner.command(root, Part::AllButEndToEnd), counts)
     });
     verification.step("end-to-end tests", |counts| {
         let Some(binary) = &binary else {
             return Ok(false);
         };
-        let mut command = tests(root, nextest, &["--package", END_TO_END]);
-        count_tests(command.env(BINARY_VARIABLE, binary), nextest, counts)
+        let mut command = runner.command(root, Part::EndToEnd);
+        runner.run(command.env(BINARY_VARIABLE, binary), counts)
     });
     verification.step("doc tests", |counts| {
         count(&mut cargo(root, DOC_TESTS), Reads::Stdout, counts)
@@ -170,42 +197,40 @@ fn count(command: &mut Command, reads: Reads, counts: &mut Counts) -> io::Result
     Ok(child.wait()?.success())
 }
 
-/// nextest tells its results on standard error, cargo's own runner on standard output.
-fn count_tests(command: &mut Command, nextest: bool, counts: &mut Counts) -> io::Result<bool> {
-    count(
-        command,
-        if nextest {
-            Reads::Stderr
-        } else {
-            Reads::Stdout
-        },
-        counts,
-    )
-}
+impl Runner {
+    fn of_this_machine(root: &Path) -> Runner {
+        match cargo(root, &["nextest", "--version"]).output() {
+            Ok(output) if output.status.success() => Runner::Nextest,
+            _ => Runner::Cargo,
+        }
+    }
 
-fn has_nextest(root: &Path) -> bool {
-    let version = cargo(root, &["nextest", "--version"]).output();
-    version.is_ok_and(|output| output.status.success())
-}
+    /// Doc tests are no part of either: nextest cannot run them.
+    fn command(self, root: &Path, part: Part) -> Command {
+        let (runner, part): (&[&str], &[&str]) = match (self, part) {
+            // The end-to-end tests are chosen by a filter and not by package, because another
+            // choice of packages is another choice of features, and everything is built again.
+            (Runner::Nextest, Part::AllButEndToEnd) => {
+                (NEXTEST, &["-E", "not package(fermata-e2e)"])
+            }
+            (Runner::Nextest, Part::EndToEnd) => (NEXTEST, &["-E", "package(fermata-e2e)"]),
+            (Runner::Cargo, Part::AllButEndToEnd) => {
+                (CARGO_TEST, &["--workspace", "--exclude", "fermata-e2e"])
+            }
+            (Runner::Cargo, Part::EndToEnd) => (CARGO_TEST, &["--package", "fermata-e2e"]),
+        };
+        let mut command = cargo(root, runner);
+        command.args(part);
+        command
+    }
 
-/// The tests of some packages. Without nextest cargo's own runner runs them; doc tests are a
-/// step of their own in both cases.
-fn tests(root: &Path, nextest: bool, packages: &[&str]) -> Command {
-    let runner: &[&str] = if nextest {
-        &["nextest", "run", "--no-fail-fast", "--no-tests=pass"]
-    } else {
-        &[
-            "test",
-            "--no-fail-fast",
-            "--lib",
-            "--bins",
-            "--tests",
-            "--examples",
-        ]
-    };
-    let mut command = cargo(root, runner);
-    command.arg("--locked").args(packages);
-    command
+    fn run(self, command: &mut Command, counts: &mut Counts) -> io::Result<bool> {
+        let reads = match self {
+            Runner::Nextest => Reads::Stderr,
+            Runner::Cargo => Reads::Stdout,
+        };
+        count(command, reads, counts)
+    }
 }
 
 /// The path of the binary that was built, as cargo says it.
@@ -222,9 +247,11 @@ fn build_binary(root: &Path) -> io::Result<Option<PathBuf>> {
 }
 
 fn case_files(root: &Path) -> io::Result<Vec<PathBuf>> {
+    let in_folder =
+        |error: io::Error| io::Error::new(error.kind(), format!("{CASES_FOLDER}: {error}"));
     let mut files = Vec::new();
-    for entry in fs::read_dir(root.join(CASES_FOLDER))? {
-        let path = entry?.path();
+    for entry in fs::read_dir(root.join(CASES_FOLDER)).map_err(in_folder)? {
+        let path = entry.map_err(in_folder)?.path();
         if path.extension() == Some(OsStr::new("json")) {
             files.push(path);
         }

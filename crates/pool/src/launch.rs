@@ -1,0 +1,540 @@
+//! Launching: from a request to a job that started, waits, is delayed or was aborted.
+
+use crate::command::{
+    Event, EventKind, Executor, Launch, Node, PARAMS_BYTES_MAX, ResolveLimits, TARGETS_MAX,
+};
+use crate::digest::hash_of;
+use crate::id::check_id;
+use crate::job::{
+    Job, JobNumber, Lease, Note, Params, ScopeNumber, State, TermsNumber, Unresolved,
+};
+use crate::limits::validate;
+use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, Mode, within};
+use crate::members::Interned;
+use crate::outcome::{JobOutcome, Outcome, Reason, Refusal};
+use crate::queue::{job_of, order_of};
+use crate::state::{Pool, Turn};
+use crate::terms::{Source, SourcedLimit, Terms, by_precedence};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+/// Least and greatest priority (S19).
+pub const PRIORITY_MIN: i8 = -100;
+/// See [`PRIORITY_MIN`].
+pub const PRIORITY_MAX: i8 = 100;
+
+/// Refuses targets that are no names, or too many of them.
+pub(crate) fn check_targets(field: &str, targets: &[Box<str>]) -> Result<(), InvalidField> {
+    if targets.len() > TARGETS_MAX {
+        let given = format!("{} targets", targets.len());
+        return Err(InvalidField::new(
+            field,
+            given,
+            format!("at most {TARGETS_MAX}"),
+        ));
+    }
+    targets
+        .iter()
+        .enumerate()
+        .try_for_each(|(at, it)| check_id(&format!("{field}[{at}]"), it))
+}
+
+/// Refuses a priority out of range.
+pub(crate) fn check_priority(priority: i8) -> Result<(), InvalidField> {
+    if (PRIORITY_MIN..=PRIORITY_MAX).contains(&priority) {
+        return Ok(());
+    }
+    Err(InvalidField::new(
+        "priority",
+        priority,
+        format!("{PRIORITY_MIN} to {PRIORITY_MAX}"),
+    ))
+}
+
+/// Refuses parameters that are longer than allowed.
+pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), InvalidField> {
+    let most = usize::try_from(bytes_max)
+        .unwrap_or(usize::MAX)
+        .min(PARAMS_BYTES_MAX);
+    match params {
+        Some(params) if params.len() > most => Err(InvalidField::new(
+            "params",
+            format!("{} bytes", params.len()),
+            format!("at most {most} bytes"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+impl Launch {
+    /// Checks everything that can be checked without the state (S6, S11).
+    ///
+    /// # Errors
+    /// The first field that breaks a rule.
+    pub fn check(&self, params_bytes_max: u32) -> Result<(), InvalidField> {
+        check_id("id", &self.id)?;
+        if let Some(event) = &self.event {
+            check_id("event", event)?;
+        }
+        check_priority(self.priority.unwrap_or(0))?;
+        check_params(self.params.as_deref(), params_bytes_max)?;
+        validate("limits", &self.limits)?;
+        check_targets("targets", self.targets.as_deref().unwrap_or(&[]))?;
+        within("delay_s", self.delay_s.unwrap_or(0), 0, DURATION_S_MAX)?;
+        within("lease_s", self.lease_s.unwrap_or(1), 1, DURATION_S_MAX)?;
+        if let Some(parent) = &self.parent {
+            check_id("workflow.job", &parent.job)?;
+            check_id("workflow.node", &parent.node)?;
+        }
+        Ok(())
+    }
+}
+
+/// The definition that a launch refers to.
+struct Definition<'a> {
+    event: Option<&'a Event>,
+    node: Option<&'a Node>,
+}
+
+impl Pool {
+    pub(crate) fn launch(&mut self, launch: &Launch, turn: &mut Turn) -> Outcome {
+        match self.try_launch(launch, turn) {
+            Ok((number, repeated)) => self.outcome_of(number, repeated),
+            Err(refusal) => Outcome::Refused(refusal),
+        }
+    }
+
+    /// How a job stands, as an outcome. Filled in again once the queues were examined.
+    pub(crate) fn outcome_of(&self, number: JobNumber, repeated: bool) -> Outcome {
+        match self.jobs.get(&number) {
+            Some(job) => Outcome::Job(JobOutcome {
+                job: job.id.clone(),
+                standing: self.standing_of(job),
+                repeated,
+            }),
+            None => Outcome::Refused(Refusal::UnknownJob),
+        }
+    }
+
+    fn try_launch(
+        &mut self,
+        launch: &Launch,
+        turn: &mut Turn,
+    ) -> Result<(JobNumber, bool), Refusal> {
+        let fingerprint = hash_of(launch);
+        if let Some(number) = self.number_of_job(&launch.id) {
+            let same = self
+                .jobs
+                .get(&number)
+                .is_some_and(|job| job.fingerprint == fingerprint);
+            return if same {
+                Ok((number, true))
+            } else {
+                Err(Refusal::IdConflict)
+            };
+        }
+        launch
+            .check(self.header.settings.params_bytes_max)
+            .map_err(Refusal::Invalid)?;
+        if self.header.unfinished >= u64::from(self.header.settings.unfinished_max) {
+            return Err(Refusal::ClusterFull);
+        }
+        let definition = self.definition_of(launch)?;
+        let late = definition
+            .event
+            .is_some_and(|it| it.resolve == ResolveLimits::FirstStart)
+            && launch.delay_s.unwrap_or(0) > 0;
+        let first_start = definition
+            .event
+            .is_some_and(|it| it.resolve == ResolveLimits::FirstStart);
+        let priority = launch
+            .priority
+            .or(definition.event.map(|event| event.priority))
+            .unwrap_or(0);
+        let params = launch
+            .params
+            .clone()
+            .or_else(|| definition.event?.params.clone());
+        let node_limits = definition
+            .node
+            .map(|node| node.limits.clone())
+            .unwrap_or_default();
+        let plain = launch.limits.is_empty()
+            && launch.targets.is_none()
+            && launch.parent.is_none()
+            && launch.executor.is_none()
+            && !first_start;
+        let event_id = definition.event.map(|event| event.id.clone());
+        let cached = event_id
+            .as_ref()
+            .filter(|_| plain)
+            .and_then(|id| self.index.plain.get(id));
+        let known = cached
+            .filter(|number| self.index.interner.get(**number).is_some())
+            .copied();
+        let terms = if let Some(known) = known {
+            known
+        } else {
+            let mut terms = self.terms_of(launch, &definition);
+            if late {
+                terms.limits.clear();
+            } else if first_start {
+                terms.limits.truncate(LIMITS_MAX);
+            } else {
+                check_resolved(&terms.limits)?;
+            }
+            let number = self.intern(terms);
+            if let Some(id) = event_id.filter(|_| plain) {
+                self.index.plain.insert(id, number);
+            }
+            number
+        };
+        let unresolved = late.then(|| {
+            Box::new(Unresolved {
+                launch: launch.limits.clone(),
+                node: node_limits,
+                targets: launch.targets.clone(),
+            })
+        });
+        let number = self.create(launch, fingerprint, terms, priority, params, unresolved);
+        self.header.stats.launched += 1;
+        if !late {
+            self.join_pool(number);
+        }
+        match launch.delay_s {
+            Some(delay_s) if delay_s > 0 => self.delay(number, delay_s, turn),
+            _ => self.consider_new(number, turn),
+        }
+        Ok((number, false))
+    }
+
+    fn definition_of(&self, launch: &Launch) -> Result<Definition<'_>, Refusal> {
+        let mut node = None;
+        if let Some(parent) = &launch.parent {
+            let number = self
+                .number_of_job(&parent.job)
+                .ok_or(Refusal::UnknownParent)?;
+            let job = self.jobs.get(&number).ok_or(Refusal::UnknownParent)?;
+            if matches!(job.state, State::Ended(_)) {
+                return Err(Refusal::UnknownParent);
+            }
+            let terms = self.terms.get(&job.terms).ok_or(Refusal::UnknownParent)?;
+            let found = terms.nodes.iter().find(|node| node.id == parent.node);
+            node = Some(found.ok_or(Refusal::UnknownNode)?);
+        }
+        let event_id = launch.event.as_ref().or_else(|| node?.event.as_ref());
+        let event = match event_id {
+            None => None,
+            Some(id) => Some(&self.events.get(id).ok_or(Refusal::EventMissing)?.event),
+        };
+        if event.is_some_and(|event| !event.enabled) {
+            return Err(Refusal::EventDisabled);
+        }
+        Ok(Definition { event, node })
+    }
+
+    /// What a launch comes to with the definitions of now (S7).
+    fn terms_of(&self, launch: &Launch, definition: &Definition<'_>) -> Terms {
+        let Definition { event, node } = definition;
+        let node_limits = node.map_or(&[][..], |node| &node.limits);
+        let limits = self.resolve(&launch.limits, *event, node_limits);
+        let workflow = event.is_some_and(|event| event.kind == EventKind::Workflow);
+        let targets = launch
+            .targets
+            .clone()
+            .or_else(|| Some(event.as_ref()?.targets.clone()));
+        Terms {
+            event: event.map(|event| event.id.clone()),
+            limits,
+            targets: targets.unwrap_or_default(),
+            algo: event.map(|event| event.algo).unwrap_or_default(),
+            executor: if workflow {
+                Executor::Caller
+            } else {
+                launch.executor.unwrap_or_default()
+            },
+            nodes: event.map(|event| event.nodes.clone()).unwrap_or_default(),
+        }
+    }
+
+    fn resolve(
+        &self,
+        launch: &[Limit],
+        event: Option<&Event>,
+        node: &[Limit],
+    ) -> Vec<SourcedLimit> {
+        let settings = &self.header.settings;
+        let category = event
+            .and_then(|event| event.category.as_ref())
+            .and_then(|category| self.categories.get(category))
+            .map_or(&[][..], |stored| &stored.category.limits);
+        let universal = match event.map(|event| event.kind) {
+            Some(EventKind::Workflow) => &settings.universal_workflow_limits,
+            _ => &settings.universal_event_limits,
+        };
+        by_precedence(&[
+            (Source::Launch, launch),
+            (Source::Event, event.map_or(&[][..], |event| &event.limits)),
+            (Source::Node, node),
+            (Source::Category, category),
+            (Source::Universal, universal),
+        ])
+    }
+
+    /// The number of terms, made known if they are not.
+    fn intern(&mut self, terms: Terms) -> TermsNumber {
+        if let Some(number) = self.index.interner.find(&terms) {
+            return number;
+        }
+        self.header.last.terms += 1;
+        let number = TermsNumber(self.header.last.terms);
+        let terms = Arc::new(terms);
+        self.terms.insert(number, Arc::clone(&terms));
+        self.index.interner.insert(number, terms);
+        number
+    }
+
+    fn create(
+        &mut self,
+        launch: &Launch,
+        fingerprint: u64,
+        terms: TermsNumber,
+        priority: i8,
+        params: Option<Box<[u8]>>,
+        unresolved: Option<Box<Unresolved>>,
+    ) -> JobNumber {
+        self.header.last.job += 1;
+        let number = JobNumber(self.header.last.job);
+        self.index.interner.refer(terms);
+        let executor = self.terms.get(&terms).map(|terms| terms.executor);
+        let lease_s = launch
+            .lease_s
+            .unwrap_or(u64::from(self.header.settings.lease_s));
+        let lease = (executor == Some(Executor::Caller)).then(|| {
+            Box::new(Lease {
+                lease_s: u32::try_from(lease_s).unwrap_or(u32::MAX),
+                seen_under: self.header.takeovers,
+                heard_at: self.now(),
+            })
+        });
+        if lease.is_some() {
+            self.index.leased.insert(number);
+        }
+        let job = Job {
+            id: launch.id.clone(),
+            terms,
+            pool: None,
+            priority,
+            put_back: false,
+            attempt: 0,
+            timeouts: 0,
+            retries: 0,
+            fingerprint,
+            launched_at: self.now(),
+            state: State::Queued,
+            parent: launch.parent.clone().map(Box::new),
+            lease,
+            unresolved,
+            meta: Vec::new(),
+        };
+        self.index.job_ids.insert((hash_of(&*job.id), number));
+        self.jobs.insert(number, Box::new(job));
+        if let Some(params) = params {
+            self.params.insert(number, Params(params));
+        }
+        self.header.unfinished += 1;
+        number
+    }
+
+    /// The name of a job's pool (S9).
+    pub(crate) fn pool_name_of(job: &Job, interned: &Interned) -> String {
+        match (&interned.rules.cap_key, &job.parent, &interned.terms.event) {
+            (Some(key), _, _) => format!("cap:{key}"),
+            (None, Some(parent), _) => format!("node:{}@{}", parent.node, parent.job),
+            (None, None, Some(event)) => format!("event:{event}"),
+            (None, None, None) => format!("job:{}", job.id),
+        }
+    }
+
+    /// Makes a job a member of its pool, and warns it of members that differ (S35).
+    fn join_pool(&mut self, number: JobNumber) {
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let interned = self.interned(job);
+        let terms = job.terms;
+        let pool = self.scope_of(&Pool::pool_name_of(job, &interned));
+        let mut warnings = self.index.members.differences(pool, &interned.rules);
+        for (other, difference) in &mut warnings {
+            if let Some(other) = self.jobs.get(other) {
+                difference.job = other.id.clone();
+            }
+        }
+        self.index
+            .members
+            .join(pool, terms, &interned.rules, number);
+        self.scopes.change(&pool, |scope| scope.members += 1);
+        let now = self.now();
+        self.jobs.change(&number, |job| {
+            job.pool = Some(pool);
+            for (_, difference) in warnings {
+                job.say(now, Note::Differs(Box::new(difference)));
+            }
+        });
+    }
+
+    fn delay(&mut self, number: JobNumber, delay_s: u64, turn: &mut Turn) {
+        let now = self.now();
+        let due = now.plus_s(delay_s);
+        self.index.delayed.insert((due, number));
+        let pool = self.jobs.change(&number, |job| {
+            job.state = State::Delayed { due };
+            job.say(now, Note::Delayed);
+            job.pool
+        });
+        self.change_delayed(pool.flatten(), 1);
+        self.moved(number, turn);
+    }
+
+    /// A delayed job is due: it is considered for the first time, or, if it was there before, goes
+    /// back to its place (S12, S49).
+    pub(crate) fn fall_due(&mut self, number: JobNumber, turn: &mut Turn) {
+        let pool = self.jobs.change(&number, |job| {
+            job.state = State::Queued;
+            job.pool
+        });
+        self.change_delayed(pool.flatten(), -1);
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        if self.event_is_missing(&self.interned(job)) {
+            self.end(number, Err(Reason::EventMissing), "".into(), turn);
+            return;
+        }
+        if job.unresolved.is_some() {
+            self.resolve_late(number);
+        }
+        match self.jobs.get(&number).map(|job| (job.put_back, job.pool)) {
+            Some((true, Some(pool))) => {
+                self.moved(number, turn);
+                self.enqueue(number, pool);
+            }
+            _ => self.consider_new(number, turn),
+        }
+    }
+
+    /// Fixes the limits of a job that first falls due (S8).
+    fn resolve_late(&mut self, number: JobNumber) {
+        let unresolved = self
+            .jobs
+            .change(&number, |job| job.unresolved.take())
+            .flatten();
+        let Some(unresolved) = unresolved else { return };
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let old = job.terms;
+        let mut terms = Terms::clone(&self.interned(job).terms);
+        let event = terms
+            .event
+            .as_ref()
+            .and_then(|event| self.events.get(event));
+        let event = event.map(|stored| &stored.event);
+        terms.limits = self.resolve(&unresolved.launch, event, &unresolved.node);
+        terms.limits.truncate(LIMITS_MAX);
+        let new = self.intern(terms);
+        self.index.interner.refer(new);
+        self.jobs.change(&number, |job| job.terms = new);
+        self.release_terms(old);
+        self.join_pool(number);
+    }
+
+    /// Considers a job for the first time (S16, S17).
+    fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let Some(pool) = job.pool else { return };
+        let interned = self.interned(job);
+        let order = order_of(number, job);
+        let place = turn.index.wrapping_add(u64::from(turn.starts));
+        let found = self.look_at_gates(pool, &interned, place);
+        let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
+        let ahead = queue
+            .and_then(|queue| queue.first())
+            .filter(|first| *first < order);
+        let waiting = queue.map_or(0, |queue| queue.len() as u64);
+        match found {
+            Ok(server) if ahead.is_none() => {
+                self.start(number, pool, &interned, server, turn);
+                return;
+            }
+            Err(shut) if shut.mode == Some(Mode::Skip) => {
+                self.header.stats.skipped += 1;
+                self.end(number, Err(Reason::RateLimited), "".into(), turn);
+                return;
+            }
+            _ => {}
+        }
+        let shut = found.err();
+        let reason = match interned.rules.queue {
+            Some(amount) if waiting < u64::from(amount) => None,
+            Some(_) => Some(Reason::QueueFull),
+            None if shut.is_some_and(|shut| shut.mode == Some(Mode::Wait)) => None,
+            None => Some(match (shut, ahead) {
+                (Some(shut), _) => shut.reason(),
+                (None, first) => self.reason_of_head(pool, first.map(job_of), place),
+            }),
+        };
+        if let Some(reason) = reason {
+            self.end(number, Err(reason), "".into(), turn);
+            return;
+        }
+        let now = self.now();
+        let by_rate = shut.is_some_and(|shut| shut.reason() == Reason::RateLimited);
+        self.header.stats.queued_by_rate += u64::from(by_rate);
+        self.header.stats.throttled += u64::from(by_rate);
+        let note = shut.map_or(Note::QueuedBehind, |shut| Note::Queued(shut.reason()));
+        self.jobs.change(&number, |job| job.say(now, note));
+        self.moved(number, turn);
+        self.enqueue(number, pool);
+        if let (None, Some(shut)) = (ahead, shut) {
+            self.set_gate(pool, shut.gate);
+        }
+    }
+
+    /// The first gate now shut to the head of a pool (S16).
+    fn reason_of_head(&self, pool: ScopeNumber, head: Option<JobNumber>, place: u64) -> Reason {
+        head.and_then(|head| self.jobs.get(&head))
+            .and_then(|head| self.look_at_gates(pool, &self.interned(head), place).err())
+            .map_or(Reason::ConcurrencyLimited, |shut| shut.reason())
+    }
+}
+
+/// Refuses resolved limits that do not go together (S4).
+fn check_resolved(limits: &[SourcedLimit]) -> Result<(), Refusal> {
+    if limits.len() > LIMITS_MAX {
+        let given = format!("{} limits from all sources", limits.len());
+        let allowed = format!("at most {LIMITS_MAX} limits a job");
+        return Err(Refusal::Invalid(InvalidField::new(
+            "limits", given, allowed,
+        )));
+    }
+    let has_queue = limits
+        .iter()
+        .any(|it| matches!(&it.limit.kind, LimitKind::Queue(queue) if queue.amount > 0));
+    let has_gate = limits
+        .iter()
+        .any(|it| matches!(it.limit.kind, LimitKind::Job(_) | LimitKind::Rate(_)));
+    if has_queue && !has_gate {
+        return Err(Refusal::Invalid(InvalidField::new(
+            "limits",
+            "a queue limit alone",
+            "a queue limit together with an enabled job or rate limit",
+        )));
+    }
+    Ok(())
+}
