@@ -1,8 +1,14 @@
 //! One member of a cluster: the pool, its log and snapshots on disk, and its peers.
 #![forbid(unsafe_code)]
 
+mod clock;
 pub mod error;
+pub mod format;
+mod leases;
+pub mod raft;
 pub mod replica;
+pub mod state_machine;
+pub mod store;
 
 pub use error::ReplicaError;
 pub use replica::{
