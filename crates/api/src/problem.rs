@@ -41,8 +41,6 @@ pub enum ErrorCode {
     UnknownMember,
     /// No job, window, queue or override knows the pool.
     UnknownPool,
-    /// No override is set for the pool or bucket.
-    UnknownOverride,
     /// There are as many definitions of this kind as there may be.
     TooMany,
     /// Another attempt than the current one, or the job was put back (S14).
@@ -92,7 +90,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the type.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 34] = [
         Self::InvalidJson,
         Self::InvalidRequest,
         Self::UnknownField,
@@ -105,7 +103,6 @@ impl ErrorCode {
         Self::UnknownCategory,
         Self::UnknownMember,
         Self::UnknownPool,
-        Self::UnknownOverride,
         Self::TooMany,
         Self::StaleAttempt,
         Self::NotActive,
@@ -166,7 +163,6 @@ impl ErrorCode {
             Self::UnknownCategory => ("unknown_category", 404, "There is no such category"),
             Self::UnknownMember => ("unknown_member", 404, "There is no such node"),
             Self::UnknownPool => ("unknown_pool", 404, "There is no such pool"),
-            Self::UnknownOverride => ("unknown_override", 404, "No override is set"),
             Self::TooMany => ("too_many", 409, "There are as many as there may be"),
             Self::StaleAttempt => ("stale_attempt", 409, "The attempt is not the current one"),
             Self::NotActive => ("not_active", 409, "The attempt was not confirmed"),

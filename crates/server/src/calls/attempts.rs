@@ -33,12 +33,7 @@ pub(crate) async fn cancel(
 ) -> Result<Response, Refused> {
     let command = Command::Cancel { job: job.clone() };
     edge.propose_about(deadline, &job, command).await?;
-    let view = edge.job(&job)?;
-    // An active job's worker has to be told, though the job has not moved.
-    if let Some(server) = &view.server {
-        edge.hints.servers.wake(server);
-    }
-    Ok(json(StatusCode::OK, &view))
+    Ok(json(StatusCode::OK, &edge.job(&job)?))
 }
 
 pub(crate) async fn started(

@@ -205,8 +205,7 @@ fn rates_open_at(pool: &Pool, view: &Row<'_>, at: Instant) -> Option<Instant> {
         .into_iter()
         .chain(rules.buckets.into_iter().map(|bucket| bucket.name.into()));
     for name in names {
-        let window = pool.pool(&name, at).and_then(|scope| scope.window);
-        if let Some(window) = window {
+        if let Some(window) = pool.window(&name, at) {
             opens = opens.max(window.next_at?);
         }
     }

@@ -88,7 +88,7 @@ pub(crate) async fn put_override(
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(body): Json<Override>,
 ) -> Result<Response, Refused> {
-    let sizes = inward::sizes(body)?;
+    let sizes = inward::sizes(body, &scope)?;
     let answer = rates::named_override(&scope, &sizes);
     edge.propose(deadline, Command::PutOverride { scope, sizes })
         .await?;

@@ -13,15 +13,18 @@ use fermata_api::servers::ServerBody;
 use fermata_api::settings;
 use fermata_pool::command::{
     Algo, Category, Event, EventKind, Executor, Holder, Launch, Node, Override, PARAMS_BYTES_MAX,
-    Parent, ResolveLimits, ServerDefinition, Settings, TITLE_BYTES_MAX,
+    Parent, ResolveLimits, ServerDefinition, Settings,
 };
 use fermata_pool::id::{check_id, check_key, check_scope_name};
 use fermata_pool::limits::{
-    Align, DURATION_S_MAX, InvalidField, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit,
-    RetryLimit, Style, TimeLimit, validate,
+    Align, InvalidField, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit,
+    Style, TimeLimit,
 };
 use fermata_pool::query::StateKind;
 use fermata_pool::time::Instant;
+
+/// The bound of parameters whatever the settings say; theirs is the pool's to know.
+const PARAMS_BYTES_ANY: u32 = PARAMS_BYTES_MAX as u32;
 
 /// A field that breaks a rule, as it is answered.
 pub(crate) fn invalid(fault: InvalidField) -> Problem {
@@ -42,33 +45,13 @@ pub(crate) fn scope(field: &str, text: &str) -> Result<Box<str>, Problem> {
 
 /// A launch under the id that was given or chosen for it.
 pub(crate) fn launch(request: jobs::LaunchRequest, id: &str) -> Result<Launch, Problem> {
-    check_id("id", id).map_err(invalid)?;
-    let ids = [
-        ("event", request.event.as_deref()),
-        (
-            "workflow.job",
-            request.workflow.as_ref().map(|parent| parent.job.as_str()),
-        ),
-        (
-            "workflow.node",
-            request.workflow.as_ref().map(|parent| parent.node.as_str()),
-        ),
-    ];
-    for (field, given) in ids {
-        if let Some(given) = given {
-            check_id(field, given).map_err(invalid)?;
-        }
-    }
-    for (field, given) in [("delay_s", request.delay_s), ("lease_s", request.lease_s)] {
-        most(field, given.unwrap_or(0), DURATION_S_MAX)?;
-    }
-    Ok(Launch {
+    let launch = Launch {
         id: id.into(),
         event: request.event.map(Into::into),
         priority: request.priority.map(jobs::Priority::get),
-        params: request.params.map(|json| params(&json)).transpose()?,
-        limits: limits("limits", request.limits)?,
-        targets: Some(targets(&request.targets)?).filter(|targets| !targets.is_empty()),
+        params: request.params.map(|json| params(&json)),
+        limits: limits(request.limits),
+        targets: Some(names(request.targets)).filter(|targets| !targets.is_empty()),
         delay_s: request.delay_s,
         parent: request.workflow.map(|parent| Parent {
             job: parent.job.into(),
@@ -76,30 +59,25 @@ pub(crate) fn launch(request: jobs::LaunchRequest, id: &str) -> Result<Launch, P
         }),
         executor: request.executor.map(executor),
         lease_s: request.lease_s,
-    })
+    };
+    launch.check(PARAMS_BYTES_ANY).map_err(invalid)?;
+    Ok(launch)
 }
 
 /// An event under the id of its path.
 pub(crate) fn event(body: events::Event, id: &str) -> Result<Event, Problem> {
     same_id(body.id.as_deref(), id)?;
-    if let Some(category) = &body.category {
-        check_id("category", category).map_err(invalid)?;
-    }
-    let mut nodes = Vec::with_capacity(body.nodes.len());
-    for (position, node) in body.nodes.into_iter().enumerate() {
-        nodes.push(workflow_node(node, &format!("nodes[{position}]"))?);
-    }
-    Ok(Event {
+    let event = Event {
         id: id.into(),
-        title: title("title", body.title)?,
+        title: body.title.unwrap_or_default().into(),
         kind: match body.r#type {
             EventType::Event => EventKind::Event,
             EventType::Workflow => EventKind::Workflow,
         },
         enabled: body.enabled,
         category: body.category.map(Into::into),
-        limits: limits("limits", body.limits)?,
-        targets: targets(&body.targets)?,
+        limits: limits(body.limits),
+        targets: names(body.targets),
         algo: match body.algo {
             Algorithm::FewestJobs => Algo::FewestJobs,
             Algorithm::RoundRobin => Algo::RoundRobin,
@@ -108,46 +86,45 @@ pub(crate) fn event(body: events::Event, id: &str) -> Result<Event, Problem> {
             Algorithm::Random => Algo::Random,
         },
         priority: body.priority.get(),
-        params: body.params.map(|json| params(&json)).transpose()?,
-        nodes,
+        params: body.params.map(|json| params(&json)),
+        nodes: body.nodes.into_iter().map(node).collect(),
         resolve: match body.resolve_limits {
             events::ResolveLimits::Launch => ResolveLimits::Launch,
             events::ResolveLimits::FirstStart => ResolveLimits::FirstStart,
         },
-    })
+    };
+    event.check(PARAMS_BYTES_ANY).map_err(invalid)?;
+    Ok(event)
 }
 
-fn workflow_node(node: events::Node, path: &str) -> Result<Node, Problem> {
-    check_id(&format!("{path}.id"), &node.id).map_err(invalid)?;
-    if let Some(event) = &node.event {
-        check_id(&format!("{path}.event"), event).map_err(invalid)?;
-    }
-    Ok(Node {
+fn node(node: events::Node) -> Node {
+    Node {
         id: node.id.into(),
-        title: title(&format!("{path}.title"), node.title)?,
+        title: node.title.unwrap_or_default().into(),
         event: node.event.map(Into::into),
-        limits: limits(&format!("{path}.limits"), node.limits)?,
-    })
+        limits: limits(node.limits),
+    }
 }
 
 /// A category under the id of its path.
 pub(crate) fn category(body: events::Category, id: &str) -> Result<Category, Problem> {
     same_id(body.id.as_deref(), id)?;
     no_revision(body.revision)?;
-    Ok(Category {
+    let category = Category {
         id: id.into(),
-        title: title("title", body.title)?,
-        limits: limits("limits", body.limits)?,
-    })
+        title: body.title.unwrap_or_default().into(),
+        limits: limits(body.limits),
+    };
+    category.check().map_err(invalid)?;
+    Ok(category)
 }
 
 /// The cluster's settings.
 pub(crate) fn settings(body: settings::Settings) -> Result<Settings, Problem> {
     no_revision(body.revision)?;
-    let universal = body.universal_limits;
-    Ok(Settings {
-        universal_event_limits: limits("universal_limits.default", universal.default)?,
-        universal_workflow_limits: limits("universal_limits.workflow", universal.workflow)?,
+    let settings = Settings {
+        universal_event_limits: limits(body.universal_limits.default),
+        universal_workflow_limits: limits(body.universal_limits.workflow),
         start_timeout_s: number("start_timeout_s", body.start_timeout_s)?,
         max_start_attempts: body.max_start_attempts,
         server_timeout_s: number("server_timeout_s", body.server_timeout_s)?,
@@ -158,37 +135,38 @@ pub(crate) fn settings(body: settings::Settings) -> Result<Settings, Problem> {
         unfinished_max: number("unfinished_max", body.unfinished_max)?,
         max_clock_step_s: number("max_clock_step_s", body.max_clock_step_s)?,
         params_bytes_max: number("params_bytes_max", body.params_bytes_max)?,
-    })
+    };
+    settings.check().map_err(invalid)?;
+    Ok(settings)
 }
 
 /// A server under the id of its path.
 pub(crate) fn server(body: ServerBody, id: &str) -> Result<ServerDefinition, Problem> {
-    let mut groups = Vec::with_capacity(body.groups.len());
-    for (position, group) in body.groups.into_iter().enumerate() {
-        check_id(&format!("groups[{position}]"), &group).map_err(invalid)?;
-        groups.push(group.into());
-    }
-    Ok(ServerDefinition {
+    let definition = ServerDefinition {
         id: id.into(),
-        groups,
+        groups: names(body.groups),
         max_jobs: body
             .max_jobs
             .map(|given| number("max_jobs", given))
             .transpose()?,
         enabled: body.enabled,
-    })
+    };
+    definition.check().map_err(invalid)?;
+    Ok(definition)
 }
 
-/// An override.
-pub(crate) fn sizes(body: pools::Override) -> Result<Override, Problem> {
+/// An override of a pool or bucket.
+pub(crate) fn sizes(body: pools::Override, scope: &str) -> Result<Override, Problem> {
     let count = |field, given: Option<u64>| given.map(|given| number(field, given)).transpose();
-    Ok(Override {
+    let sizes = Override {
         count: count("count", body.count)?,
         window_s: count("window_s", body.window_s)?,
         amount: count("amount", body.amount)?,
         expires_at: body.expires_at.map(|at| Instant::from_ms(at.unix_ms())),
-        note: title("note", body.note)?,
-    })
+        note: body.note.unwrap_or_default().into(),
+    };
+    sizes.check(scope).map_err(invalid)?;
+    Ok(sizes)
 }
 
 /// The life of a worker. The pool compares incarnations as text, so the digits are filled up.
@@ -211,11 +189,8 @@ pub(crate) fn state(state: JobState) -> StateKind {
     }
 }
 
-/// A list of limits, checked by the rules (S2–S6). `path` names it in the refusal.
-fn limits(path: &str, given: Vec<api_limits::Limit>) -> Result<Vec<Limit>, Problem> {
-    let limits: Vec<Limit> = given.into_iter().map(limit).collect();
-    validate(path, &limits).map_err(invalid)?;
-    Ok(limits)
+fn limits(given: Vec<api_limits::Limit>) -> Vec<Limit> {
+    given.into_iter().map(limit).collect()
 }
 
 fn limit(given: api_limits::Limit) -> Limit {
@@ -294,34 +269,12 @@ fn executor(executor: jobs::Executor) -> Executor {
     }
 }
 
-/// Targets name servers by id, or groups, which are named alike.
-fn targets(given: &[String]) -> Result<Vec<Box<str>>, Problem> {
-    let mut targets = Vec::with_capacity(given.len());
-    for (position, target) in given.iter().enumerate() {
-        check_id(&format!("targets[{position}]"), target).map_err(invalid)?;
-        targets.push(target.as_str().into());
-    }
-    Ok(targets)
+fn names(given: Vec<String>) -> Vec<Box<str>> {
+    given.into_iter().map(Into::into).collect()
 }
 
-fn params(json: &fermata_api::params::Params) -> Result<Box<[u8]>, Problem> {
-    let bytes = json.as_json().as_bytes();
-    if bytes.len() > PARAMS_BYTES_MAX {
-        let given = format!("{} bytes", bytes.len());
-        let allowed = format!("at most {PARAMS_BYTES_MAX} bytes of JSON");
-        return Err(invalid(InvalidField::new("params", given, allowed)));
-    }
-    Ok(bytes.into())
-}
-
-fn title(field: &str, given: Option<String>) -> Result<Box<str>, Problem> {
-    let title = given.unwrap_or_default();
-    if title.len() > TITLE_BYTES_MAX {
-        let given = format!("{} bytes", title.len());
-        let allowed = format!("at most {TITLE_BYTES_MAX} bytes");
-        return Err(invalid(InvalidField::new(field, given, allowed)));
-    }
-    Ok(title.into())
+fn params(json: &fermata_api::params::Params) -> Box<[u8]> {
+    json.as_json().as_bytes().into()
 }
 
 /// A key of a header, which is bounded before anything is made of it (S11).
@@ -336,14 +289,6 @@ fn number(field: &str, given: u64) -> Result<u32, Problem> {
         let allowed = format!("0 to {}", u32::MAX);
         invalid(InvalidField::new(field, given, allowed))
     })
-}
-
-fn most(field: &str, given: u64, most: u64) -> Result<(), Problem> {
-    if given <= most {
-        return Ok(());
-    }
-    let allowed = format!("0 to {most}");
-    Err(invalid(InvalidField::new(field, given, allowed)))
 }
 
 fn same_id(given: Option<&str>, id: &str) -> Result<(), Problem> {

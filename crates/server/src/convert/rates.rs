@@ -9,22 +9,29 @@ use fermata_pool::command;
 use fermata_pool::limits::Style;
 use fermata_pool::outcome::Reason;
 use fermata_pool::query;
+use fermata_pool::scope;
 use fermata_pool::terms::{RateSettings, Rules};
 use fermata_pool::time::Instant;
 
 use super::outward::{align, style, time};
 use super::refusals::reason;
 
+/// The head of a queue with its rules.
+struct Head<'a> {
+    id: &'a str,
+    gate: scope::Gate,
+    rules: Rules,
+}
+
 /// A pool at an instant.
 pub(crate) fn pool(state: &Pool, view: &query::PoolView<'_>, at: Instant) -> PoolView {
-    let head = view.head.and_then(|(head, why)| {
-        let rules = Rules::of(&state.job(head)?.terms.limits);
-        Some((head, why, rules))
+    let head = view.head.and_then(|(id, gate)| {
+        let rules = Rules::of(&state.job(id)?.terms.limits);
+        Some(Head { id, gate, rules })
     });
-    let sizes = view.sizes;
+    let head = head.as_ref();
     let settings = head
-        .as_ref()
-        .and_then(|(_, _, rules)| rules.rate)
+        .and_then(|head| head.rules.rate)
         .or_else(|| view.window.as_ref().map(|window| window.settings));
     PoolView {
         id: view.name.to_owned(),
@@ -32,59 +39,37 @@ pub(crate) fn pool(state: &Pool, view: &query::PoolView<'_>, at: Instant) -> Poo
         waiting: view.waiting,
         delayed: view.delayed,
         limits: LimitsInForce {
-            amount: sizes
-                .and_then(|sizes| sizes.amount)
-                .or(Some(view.amount).filter(|amount| *amount > 0))
-                .map(u64::from),
-            queue: head
-                .as_ref()
-                .and_then(|(_, _, rules)| rules.queue)
-                .map(u64::from),
-            rate: settings.map(|settings| rate(&settings, sizes)),
+            amount: view.amount.map(u64::from),
+            queue: head.and_then(|head| head.rules.queue).map(u64::from),
+            rate: settings.map(|settings| rate(&settings, view.sizes)),
         },
-        waits_for: head
-            .as_ref()
-            .and_then(|(_, why, rules)| gate(state, view, *why, rules, at)),
-        head: head.map(|(head, _, _)| head.to_owned()),
-        r#override: sizes.map(overridden),
+        head: head.map(|head| head.id.to_owned()),
+        waits_for: head.and_then(|head| gate(state, head, view.name, at)),
+        r#override: view.sizes.map(overridden),
         window: view.window.as_ref().map(|shown| window(shown, at)),
     }
 }
 
-/// What a head waits for. The pool names the reason; which rate it is, the windows tell.
-fn gate(
-    state: &Pool,
-    view: &query::PoolView<'_>,
-    why: Reason,
-    rules: &Rules,
-    at: Instant,
-) -> Option<Gate> {
-    match why {
-        Reason::ConcurrencyLimited => Some(Gate::Slot),
-        Reason::NoServer => Some(Gate::Server),
-        Reason::RateLimited => {
-            let is_shut =
-                |window: &query::WindowView<'_>| window.next_at.is_none_or(|next| next > at);
-            if rules.rate.is_some() && view.window.as_ref().is_some_and(is_shut) {
+/// What a head waits for. Which of its rates it is, the windows tell.
+fn gate(state: &Pool, head: &Head<'_>, pool: &str, at: Instant) -> Option<Gate> {
+    match head.gate {
+        scope::Gate::Due => None,
+        scope::Gate::Slot => Some(Gate::Slot),
+        scope::Gate::Server => Some(Gate::Server),
+        scope::Gate::Rate(_) => {
+            let is_shut = |name: &str| {
+                let window = state.window(name, at);
+                window.is_some_and(|window| window.next_at.is_none_or(|next| next > at))
+            };
+            if head.rules.rate.is_some() && is_shut(pool) {
                 return Some(Gate::Window);
             }
-            let shut = rules.buckets.iter().find(|bucket| {
-                let bucket = state.pool(&bucket.name, at);
-                bucket
-                    .and_then(|bucket| bucket.window)
-                    .is_some_and(|window| is_shut(&window))
-            });
-            shut.map(|bucket| Gate::Rate {
-                id: bucket.name.to_string(),
+            let mut buckets = head.rules.buckets.iter();
+            let shut = buckets.find(|bucket| is_shut(&bucket.name))?;
+            Some(Gate::Rate {
+                id: shut.name.to_string(),
             })
         }
-        Reason::QueueFull
-        | Reason::ServerLost
-        | Reason::StartTimeout
-        | Reason::LeaseExpired
-        | Reason::Cancelled
-        | Reason::EventMissing
-        | Reason::TimeLimit => None,
     }
 }
 
@@ -144,9 +129,11 @@ pub(crate) fn overridden(sizes: &command::Override) -> Override {
 /// The counters.
 pub(crate) fn stats(pool: &Pool) -> StatsView {
     let stats = pool.stats();
+    let (unfinished, finished) = pool.job_counts();
     StatsView {
         since: time(stats.since),
-        jobs: std::collections::BTreeMap::new(),
+        unfinished,
+        finished,
         launched: stats.launched,
         started: stats.started,
         succeeded: stats.succeeded,

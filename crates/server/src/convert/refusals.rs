@@ -57,7 +57,6 @@ pub(crate) fn code(refusal: &Refusal) -> ErrorCode {
         Refusal::UnknownServer => ErrorCode::UnknownServer,
         Refusal::Superseded => ErrorCode::Superseded,
         Refusal::UnknownCategory => ErrorCode::UnknownCategory,
-        Refusal::UnknownOverride => ErrorCode::UnknownOverride,
         Refusal::RevisionConflict { .. } => ErrorCode::RevisionConflict,
     }
 }
@@ -93,8 +92,7 @@ pub(crate) fn refusal(refusal: Refusal) -> Problem {
         | Refusal::Final
         | Refusal::ClusterFull
         | Refusal::UnknownServer
-        | Refusal::Superseded
-        | Refusal::UnknownOverride => code.title().to_owned(),
+        | Refusal::Superseded => code.title().to_owned(),
     };
     Problem::new(code, detail)
 }

@@ -59,7 +59,7 @@ fn settings_and_overrides_are_shown_as_they_were_put() {
     let whole = json!({"count": 0, "window_s": 60, "amount": 3,
                        "expires_at": "2026-03-02T12:00:17.000Z", "note": "until the fair"});
     let body = serde_json::from_value(whole.clone()).expect("a well-formed override");
-    let sizes = inward::sizes(body).expect("an override in range");
+    let sizes = inward::sizes(body, "cap:k").expect("an override in range");
     let shown = serde_json::to_value(rates::overridden(&sizes)).expect("JSON");
     assert_eq!(shown, whole);
 }
@@ -106,7 +106,7 @@ fn launches_that_break_a_rule_name_the_field() {
         ),
         (json!({"delay_s": 31_622_401}), "delay_s"),
         (json!({"lease_s": u64::MAX}), "lease_s"),
-        (json!({"params": "x".repeat(65_536)}), "params"),
+        (json!({"params": "x".repeat(65_535)}), "params"),
         (
             json!({"limits": [{"type": "queue", "amount": 1}, {"type": "job", "rate": 1}]}),
             "limits[1].window",
@@ -131,11 +131,15 @@ fn definitions_that_break_a_rule_name_the_field() {
         (json!({"category": "a/b"}), "category"),
         (json!({"title": "x".repeat(257)}), "title"),
         (
-            json!({"nodes": [{"id": "n"}, {"id": "n n"}]}),
+            json!({"nodes": [{"id": "n"}]}),
+            "nodes",
+        ),
+        (
+            json!({"type": "workflow", "nodes": [{"id": "n"}, {"id": "n n"}]}),
             "nodes[1].id",
         ),
         (
-            json!({"nodes": [{"id": "n", "limits": [{"type": "job", "amount": 10_000_001}]}]}),
+            json!({"type": "workflow", "nodes": [{"id": "n", "limits": [{"type": "job", "amount": 10_000_001}]}]}),
             "nodes[0].limits[0].amount",
         ),
     ];
