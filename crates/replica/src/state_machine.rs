@@ -17,8 +17,8 @@ use crate::format::FormatError;
 use crate::format::log::MembershipRecord;
 use crate::format::snapshot::{CHUNK_BYTES, Manifest, encode_row};
 use crate::raft::{LogEntry, LogId, Response, SnapshotMeta, StoredMembership, TypeConfig};
-use crate::store::recovery::{READ_BYTES_MAX, Recovered, Recovery, RowRestore};
-use crate::store::{SnapshotReader, SnapshotWriter};
+use crate::store::snapshot::{READ_BYTES_MAX, RowRestore};
+use crate::store::{Recovered, Recovery, SnapshotReader, SnapshotWriter};
 use fermata_pool::Pool;
 use fermata_pool::outcome::Applied;
 use futures_util::{Stream, TryStreamExt};
@@ -125,7 +125,8 @@ impl StateMachine {
         };
         if let Some(found) = recovered {
             let meta = found.manifest.meta()?;
-            machine.replace(found.pool, &meta, found.reader);
+            let reader = recovery.reader(found.generation, &found.manifest);
+            machine.replace(found.pool, &meta, reader);
         }
         let applied = watch::Sender::new(machine.applied.map_or(0, |id| id.index));
         Ok(StateMachine {

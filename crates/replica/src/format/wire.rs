@@ -241,13 +241,15 @@ pub enum Answer {
         cluster: u128,
         /// Who leads, if that is known.
         leader: Option<MemberRecord>,
-        /// Who belongs to it.
-        members: Vec<MemberRecord>,
-        /// Who of them votes.
-        voters: Vec<u64>,
+        /// Why the caller may not join with an empty folder; none where it may. Only the leader's
+        /// word counts.
+        refusal: Option<String>,
     },
-    /// To [`Request::Announce`]: it is in, and votes or will.
-    Announced,
+    /// To [`Request::Announce`]: it is in.
+    Announced {
+        /// Whether it votes; where it does not yet, it is to ask again.
+        votes: bool,
+    },
     /// To [`Request::Announce`]: ask this one instead, or again where none is named.
     AskLeader {
         /// Who leads, if that is known.

@@ -1,13 +1,15 @@
 //! The folder of one member: its lock, whose it is, and the opening of both halves of it.
 
-use super::log::LogStore;
+use super::log::{self, LogStore};
 use super::recovery::{self, Database};
+use super::snapshot::Recovery;
 use crate::format::snapshot::Identity;
 use crate::state_machine::StateMachine;
 use crate::{NodeId, ReplicaError};
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The log's folder.
 const LOG: &str = "log";
@@ -35,13 +37,12 @@ pub struct Store {
     /// The state machine as the newest snapshot has it; openraft applies to it what the log holds
     /// beyond.
     pub machine: StateMachine,
-    /// Keeps others out.
-    pub lock: FolderLock,
 }
 
-/// A folder that no other process may open while this is held.
+/// A folder that nobody else may open while this is held: by the log and by the snapshots, until
+/// the last of them is closed.
 #[derive(Debug)]
-pub struct FolderLock {
+pub(super) struct FolderLock {
     _file: File,
 }
 
@@ -94,28 +95,28 @@ impl Store {
         for folder in [folder, halves.log.as_path()] {
             fs::create_dir_all(folder).map_err(ReplicaError::io("making", folder))?;
         }
-        let lock = FolderLock::take(folder)?;
-        let identity = halves.check(owner)?;
+        let lock = Arc::new(FolderLock::take(folder)?);
+        let ours = halves.check(owner)?;
+        let log = match ours {
+            Some(_) => Some(LogStore::open(&halves.log, &lock)?),
+            None => None,
+        };
         let database = Database::open(&halves.state)?;
-        let (identity, log) = match (database.identity()?, identity) {
-            (Some((theirs, true)), ours) => {
-                (halves.match_up(theirs, ours)?, LogStore::open(&halves.log)?)
-            }
-            (Some((begun, false)), Some(ours)) if begun == ours => {
-                let log = LogStore::open(&halves.log)?;
-                database.set_identity(&ours, true)?;
+        let (identity, log) = match (database.identity()?, ours.zip(log)) {
+            (Some((theirs, finished)), Some((ours, log))) if theirs == ours => {
+                if !finished {
+                    database.set_identity(&ours, true)?;
+                }
                 (ours, log)
             }
-            (None | Some((_, false)), None) => halves.make(&database, owner)?,
-            (None | Some((_, false)), Some(_)) => {
-                return Err(ReplicaError::NotWhole {
-                    file: halves.state,
-                    why: "it is not the folder that was made together with the log".to_owned(),
-                });
+            (None | Some((_, false)), None) => halves.make(&database, owner, &lock)?,
+            (theirs, ours) => {
+                return Err(
+                    halves.mismatch(theirs.map(|(theirs, _)| theirs), ours.map(|(ours, _)| ours))
+                );
             }
         };
-        let (recovery, requests) = recovery::queue();
-        let recovered = database.recover(&recovery)?;
+        let recovered = database.recover()?;
         let covered = recovered.as_ref().and_then(|found| found.manifest.last);
         if let Some(purged) = log.purged()
             && covered.is_none_or(|last| last.index < purged.index)
@@ -128,13 +129,11 @@ impl Store {
                 ),
             });
         }
-        let machine = StateMachine::new(recovery, recovered)?;
-        database.serve(requests)?;
+        let machine = StateMachine::new(Recovery::serve(database, lock)?, recovered)?;
         Ok(Store {
             identity,
             log,
             machine,
-            lock,
         })
     }
 }
@@ -180,48 +179,55 @@ impl Halves {
                     why: "the log is there, but the snapshots are missing".to_owned(),
                 });
             }
-            if !self.has_log()? {
-                return Err(ReplicaError::NotWhole {
-                    file: self.log.clone(),
-                    why: "its files (r-*.wal) are missing".to_owned(),
-                });
+            match self.first_log_file()? {
+                None => {
+                    return Err(ReplicaError::NotWhole {
+                        file: self.log.clone(),
+                        why: "its files (r-*.wal) are missing".to_owned(),
+                    });
+                }
+                Some(first) => log::check_beginning(&first)?,
             }
         }
         Ok(identity)
     }
 
-    fn has_log(&self) -> Result<bool, ReplicaError> {
+    fn first_log_file(&self) -> Result<Option<PathBuf>, ReplicaError> {
         let failed = |cause| ReplicaError::io("reading", &self.log)(cause);
+        let mut first = None;
         for entry in fs::read_dir(&self.log).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
-            if entry.path().extension().is_some_and(|end| end == "wal")
-                && entry.metadata().map_err(failed)?.len() > 0
+            let path = entry.map_err(failed)?.path();
+            if path.extension().is_some_and(|end| end == "wal")
+                && first.as_ref().is_none_or(|first| path < *first)
             {
-                return Ok(true);
+                first = Some(path);
             }
         }
-        Ok(false)
+        Ok(first)
     }
 
-    /// Both halves are of one making.
-    fn match_up(&self, theirs: Identity, ours: Option<Identity>) -> Result<Identity, ReplicaError> {
-        let file = self.log.join(IDENTITY);
-        match ours {
-            Some(ours) if ours == theirs => Ok(ours),
-            Some(ours) => Err(ReplicaError::NotWhole {
-                why: format!(
+    /// The halves are not of one making.
+    fn mismatch(&self, theirs: Option<Identity>, ours: Option<Identity>) -> ReplicaError {
+        let (file, why) = match (theirs, ours) {
+            (Some(theirs), Some(ours)) => (
+                self.log.join(IDENTITY),
+                format!(
                     "it says that the log is of store {}, but the snapshots are of store {}",
                     hex(ours.store),
                     hex(theirs.store)
                 ),
-                file,
-            }),
-            None => Err(ReplicaError::NotWhole {
-                file,
-                why: "it is missing, though the snapshots of this folder were made with a log"
+            ),
+            (Some(_), None) => (
+                self.log.join(IDENTITY),
+                "it is missing, though the snapshots of this folder were made with a log"
                     .to_owned(),
-            }),
-        }
+            ),
+            (None, _) => (
+                self.state.clone(),
+                "it is not the folder that was made together with the log".to_owned(),
+            ),
+        };
+        ReplicaError::NotWhole { file, why }
     }
 
     /// Makes a folder, or goes on where making it was cut off: the log's identity last, as before
@@ -230,8 +236,9 @@ impl Halves {
         &self,
         database: &Database,
         owner: Owner,
+        lock: &Arc<FolderLock>,
     ) -> Result<(Identity, LogStore), ReplicaError> {
-        if database.identity()?.is_none() && self.has_log()? {
+        if database.identity()?.is_none() && self.first_log_file()?.is_some() {
             return Err(ReplicaError::NotWhole {
                 file: self.log.join(IDENTITY),
                 why: "it is missing, though there is a log".to_owned(),
@@ -243,7 +250,7 @@ impl Halves {
             store: rand::random(),
         };
         database.set_identity(&identity, false)?;
-        let log = LogStore::open(&self.log)?;
+        let log = LogStore::open(&self.log, lock)?;
         write_durably(&self.log, IDENTITY, &identity.to_bytes()?)?;
         if let Some(folder) = self.log.parent() {
             sync(folder)?;

@@ -19,6 +19,7 @@
 //! on their way when the power failed, a disk that writes pages out of order may leave a hole with
 //! something behind it: that looks like damage and is refused like damage.
 
+use super::folder::FolderLock;
 use crate::ReplicaError;
 use crate::format::log::{LogId, StoredPayload, Vote, payload_bytes};
 use crate::raft::{self, LogEntry, TypeConfig};
@@ -26,9 +27,11 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use openraft::{OptionalSend, type_config::alias};
 use raft_log::api::raft_log_writer::RaftLogWriter;
+use raft_log::codeq::Decode;
 use raft_log::{RaftLog, RaftWalTypes};
 use std::fmt::Debug;
-use std::io;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -110,6 +113,7 @@ fn stopped() -> io::Error {
 #[derive(Clone, Debug)]
 pub struct LogStore {
     log: Arc<RwLock<RaftLog<LogTypes>>>,
+    _lock: Arc<FolderLock>,
 }
 
 fn wal_config(folder: &Path) -> raft_log::Config {
@@ -136,7 +140,7 @@ impl LogStore {
     ///
     /// # Errors
     /// A file holds what a crash cannot have left, or cannot be read or written.
-    pub fn open(folder: &Path) -> Result<LogStore, ReplicaError> {
+    pub(super) fn open(folder: &Path, lock: &Arc<FolderLock>) -> Result<LogStore, ReplicaError> {
         let config = wal_config(folder);
         let mut log = RaftLog::open(Arc::new(config.clone()))
             .map_err(|cause| explain(folder, &config.wal, cause))?;
@@ -145,6 +149,7 @@ impl LogStore {
             .map_err(ReplicaError::io("syncing", folder))?;
         Ok(LogStore {
             log: Arc::new(RwLock::new(log)),
+            _lock: Arc::clone(lock),
         })
     }
 
@@ -185,6 +190,22 @@ impl LogStore {
     )]
     fn write(&self) -> RwLockWriteGuard<'_, RaftLog<LogTypes>> {
         self.log.write().expect("the log was left half changed")
+    }
+}
+
+/// Checks that the first file of a log has its beginning. The log takes a last file without one
+/// for a file that was just being begun, which it removes; but where it is the only one, it was
+/// durable before anything was acknowledged.
+pub(super) fn check_beginning(file: &Path) -> Result<(), ReplicaError> {
+    type Record = raft_log::WALRecord<RaftWalTypes<LogTypes>>;
+
+    let reader = File::open(file).map_err(ReplicaError::io("opening", file))?;
+    match Record::decode(&mut BufReader::new(reader)) {
+        Ok(_) => Ok(()),
+        Err(why) => Err(ReplicaError::Damaged {
+            file: file.to_path_buf(),
+            why: why.to_string(),
+        }),
     }
 }
 

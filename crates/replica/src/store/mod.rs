@@ -19,10 +19,13 @@
 //! a start that was cut off before is begun again, as nothing can have been acknowledged.
 
 pub mod log;
-pub mod recovery;
+pub mod snapshot;
 
 mod folder;
+mod recovery;
 
 pub use folder::{Owner, Store};
 pub use log::LogStore;
-pub use recovery::{Recovery, SnapshotReader, SnapshotWriter};
+pub use snapshot::{Recovery, SnapshotReader, SnapshotWriter};
+
+pub(crate) use recovery::Recovered;

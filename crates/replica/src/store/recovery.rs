@@ -19,16 +19,16 @@
 //! large as the two largest generations that it ever held. Its error reports are passed on as they
 //! are.
 
+use super::folder;
+use super::snapshot::{Request, RowRestore};
 use crate::ReplicaError;
 use crate::format::record::{Kind, open, seal};
-use crate::format::snapshot::{CHUNK_BYTES, Identity, Manifest, RowReader, STORED_CHUNK_BYTES_MAX};
+use crate::format::snapshot::{CHUNK_BYTES, Identity, Manifest, STORED_CHUNK_BYTES_MAX};
 use fermata_pool::Pool;
-use fermata_pool::snapshot::Restore;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use tokio::sync::oneshot;
+use std::thread::JoinHandle;
 
 /// Bytes of pages that sled keeps in memory.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -36,235 +36,24 @@ const CACHE_BYTES: u64 = 64 << 20;
 const FLUSH_EVERY_MS: u64 = 500;
 /// Chunks that are removed before the next request is looked for.
 const REMOVE_CHUNKS_MAX: usize = 64;
-/// Most bytes that one read gives.
-pub const READ_BYTES_MAX: usize = 1 << 20;
 
 const KEY_BEGUN: &[u8] = b"begun";
 const KEY_IDENTITY: &[u8] = b"identity";
 
-type Answer<T> = oneshot::Sender<Result<T, ReplicaError>>;
-
-/// What the owner is asked.
-#[derive(Debug)]
-pub(crate) enum Request {
-    Begin(Answer<u64>),
-    Write {
-        generation: u64,
-        first: u64,
-        stream: Vec<u8>,
-        answer: Answer<()>,
-    },
-    Complete {
-        generation: u64,
-        manifest: Box<Manifest>,
-        answer: Answer<()>,
-    },
-    Read {
-        generation: u64,
-        offset: u64,
-        bytes_max: usize,
-        answer: Answer<Vec<u8>>,
-    },
-    Remove(u64),
-}
-
-/// The handle with which snapshots are written and read.
-#[derive(Clone, Debug)]
-pub struct Recovery {
-    requests: mpsc::Sender<Request>,
-}
-
-/// A generation that is there until the last handle to it is dropped, if it was superseded.
-#[derive(Debug)]
-struct Generation {
-    number: u64,
-    superseded: AtomicBool,
-    recovery: Recovery,
-}
-
-impl Drop for Generation {
-    fn drop(&mut self) {
-        if *self.superseded.get_mut() {
-            // Where the owner has stopped, the next opening removes it.
-            let _ = self.recovery.requests.send(Request::Remove(self.number));
-        }
-    }
-}
-
-impl Recovery {
-    async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, ReplicaError> {
-        let (answer, answered) = oneshot::channel();
-        self.requests
-            .send(request(answer))
-            .map_err(|_| ReplicaError::Stopped)?;
-        answered.await.unwrap_or(Err(ReplicaError::Stopped))
-    }
-
-    fn generation(&self, number: u64, superseded: bool) -> Arc<Generation> {
-        Arc::new(Generation {
-            number,
-            superseded: AtomicBool::new(superseded),
-            recovery: self.clone(),
-        })
-    }
-
-    /// Begins a generation, to be filled by a walk of the pool or from a peer. Dropped before it
-    /// is finished, it is removed.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub async fn begin(&self) -> Result<SnapshotWriter, ReplicaError> {
-        let number = self.ask(Request::Begin).await?;
-        Ok(SnapshotWriter {
-            generation: self.generation(number, true),
-            pending: Vec::new(),
-            chunks: 0,
-            bytes: 0,
-            checksum: crc32fast::Hasher::new(),
-        })
-    }
-}
-
-/// Takes the stream of a snapshot, in pieces of any length.
-#[derive(Debug)]
-pub struct SnapshotWriter {
-    generation: Arc<Generation>,
-    pending: Vec<u8>,
-    chunks: u64,
-    bytes: u64,
-    checksum: crc32fast::Hasher,
-}
-
-impl SnapshotWriter {
-    /// Adds the next piece of the stream; at most a chunk of it is held back.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub async fn write(&mut self, piece: &[u8]) -> Result<(), ReplicaError> {
-        self.bytes += piece.len() as u64;
-        self.checksum.update(piece);
-        self.pending.extend_from_slice(piece);
-        let whole = self.pending.len() - self.pending.len() % CHUNK_BYTES;
-        if whole == 0 {
-            return Ok(());
-        }
-        let rest = self.pending.split_off(whole);
-        let stream = std::mem::replace(&mut self.pending, rest);
-        self.store(stream).await
-    }
-
-    async fn store(&mut self, stream: Vec<u8>) -> Result<(), ReplicaError> {
-        let first = self.chunks;
-        let generation = self.generation.number;
-        self.chunks += stream.len().div_ceil(CHUNK_BYTES) as u64;
-        let write = |answer| Request::Write {
-            generation,
-            first,
-            stream,
-            answer,
-        };
-        self.generation.recovery.ask(write).await
-    }
-
-    /// Ends the stream. What is read from then on is no snapshot before its manifest is there.
-    ///
-    /// # Errors
-    /// The disk failed.
-    pub async fn finish(mut self) -> Result<SnapshotReader, ReplicaError> {
-        let rest = std::mem::take(&mut self.pending);
-        if !rest.is_empty() {
-            self.store(rest).await?;
-        }
-        Ok(SnapshotReader {
-            generation: self.generation,
-            bytes: self.bytes,
-            checksum: self.checksum.finalize(),
-        })
-    }
-}
-
-/// A snapshot's stream, readable from any place; what openraft passes around as its data.
-#[derive(Clone, Debug)]
-pub struct SnapshotReader {
-    generation: Arc<Generation>,
-    bytes: u64,
-    checksum: u32,
-}
-
-impl PartialEq for SnapshotReader {
-    fn eq(&self, other: &Self) -> bool {
-        self.generation.number == other.generation.number
-    }
-}
-
-impl SnapshotReader {
-    /// Length of the stream.
-    #[must_use]
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// crc32 of the stream.
-    #[must_use]
-    pub fn checksum(&self) -> u32 {
-        self.checksum
-    }
-
-    /// What the stream holds from `offset` on: at most `bytes_max` and [`READ_BYTES_MAX`], and
-    /// nothing only at its end.
-    ///
-    /// # Errors
-    /// The disk failed, or a chunk is damaged.
-    pub async fn read(&self, offset: u64, bytes_max: usize) -> Result<Vec<u8>, ReplicaError> {
-        let left = self.bytes.saturating_sub(offset);
-        let bytes_max = bytes_max
-            .min(READ_BYTES_MAX)
-            .min(usize::try_from(left).unwrap_or(usize::MAX));
-        if bytes_max == 0 {
-            return Ok(Vec::new());
-        }
-        let generation = self.generation.number;
-        let read = |answer| Request::Read {
-            generation,
-            offset,
-            bytes_max,
-            answer,
-        };
-        self.generation.recovery.ask(read).await
-    }
-
-    /// Makes the generation a snapshot: durable with its manifest, before this returns.
-    pub(crate) async fn complete(&self, manifest: Manifest) -> Result<(), ReplicaError> {
-        let complete = |answer| Request::Complete {
-            generation: self.generation.number,
-            manifest: Box::new(manifest),
-            answer,
-        };
-        self.generation.recovery.ask(complete).await?;
-        self.generation.superseded.store(false, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// A newer one is durable: this one goes when its last reader is done.
-    pub(crate) fn supersede(&self) {
-        self.generation.superseded.store(true, Ordering::Relaxed);
-    }
-}
-
 /// What was found at opening.
 #[derive(Debug)]
-pub struct Recovered {
+pub(crate) struct Recovered {
     /// The snapshot's manifest.
-    pub manifest: Manifest,
-    /// Its stream.
-    pub reader: SnapshotReader,
+    pub(crate) manifest: Manifest,
+    /// Which generation it is.
+    pub(crate) generation: u64,
     /// The pool that it holds.
-    pub pool: Pool,
+    pub(crate) pool: Pool,
 }
 
 /// Sled's database, before and inside the thread that owns it.
 #[derive(Debug)]
-pub(crate) struct Database {
+pub(super) struct Database {
     folder: PathBuf,
     db: sled::Db,
     chunks: sled::Tree,
@@ -275,15 +64,15 @@ pub(crate) struct Database {
 }
 
 /// The folder of sled beside the log's.
-pub(crate) const FOLDER: &str = "state";
+pub(super) const FOLDER: &str = "state";
 
 /// True where there is a database.
-pub(crate) fn exists(folder: &Path) -> bool {
+pub(super) fn exists(folder: &Path) -> bool {
     folder.join("db").exists()
 }
 
 impl Database {
-    pub(crate) fn open(folder: &Path) -> Result<Database, ReplicaError> {
+    pub(super) fn open(folder: &Path) -> Result<Database, ReplicaError> {
         let failed = |cause| sled_error(folder, cause);
         let db = sled::Config::new()
             .path(folder)
@@ -315,7 +104,7 @@ impl Database {
     }
 
     /// The identity, and whether the folder's making was finished under it.
-    pub(crate) fn identity(&self) -> Result<Option<(Identity, bool)>, ReplicaError> {
+    pub(super) fn identity(&self) -> Result<Option<(Identity, bool)>, ReplicaError> {
         for (key, finished) in [(KEY_IDENTITY, true), (KEY_BEGUN, false)] {
             if let Some(bytes) = self.db.get(key).map_err(|cause| self.failed(cause))? {
                 let identity = Identity::from_bytes(&bytes).map_err(|why| self.damaged(why))?;
@@ -326,7 +115,7 @@ impl Database {
     }
 
     /// Notes whose folder is being made, or has been made; durable before this returns.
-    pub(crate) fn set_identity(
+    pub(super) fn set_identity(
         &self,
         identity: &Identity,
         finished: bool,
@@ -342,7 +131,7 @@ impl Database {
     ///
     /// # Errors
     /// There are snapshots, but none of them is whole.
-    pub(crate) fn recover(&self, recovery: &Recovery) -> Result<Option<Recovered>, ReplicaError> {
+    pub(super) fn recover(&self) -> Result<Option<Recovered>, ReplicaError> {
         let mut fault = None;
         let mut manifests = Vec::new();
         for entry in &self.manifests {
@@ -360,14 +149,9 @@ impl Database {
         while let Some((manifest, generation)) = manifests.pop() {
             match self.restore(generation, &manifest) {
                 Ok(pool) => {
-                    let reader = SnapshotReader {
-                        generation: recovery.generation(generation, false),
-                        bytes: manifest.bytes,
-                        checksum: manifest.checksum,
-                    };
                     found = Some(Recovered {
                         manifest,
-                        reader,
+                        generation,
                         pool,
                     });
                     break;
@@ -508,15 +292,17 @@ impl Database {
         Ok(())
     }
 
-    /// Hands the database to a thread of its own.
-    pub(crate) fn serve(self, requests: mpsc::Receiver<Request>) -> Result<(), ReplicaError> {
+    /// Hands the database to a thread of its own, which ends when nobody can ask it any more.
+    pub(super) fn serve(
+        self,
+        requests: mpsc::Receiver<Request>,
+    ) -> Result<JoinHandle<()>, ReplicaError> {
         let folder = self.folder.clone();
         let removals = self.leftovers()?;
         std::thread::Builder::new()
             .name("snapshots".to_owned())
             .spawn(move || self.run(&requests, removals))
-            .map_err(ReplicaError::io("starting the thread that owns", &folder))?;
-        Ok(())
+            .map_err(ReplicaError::io("starting the thread that owns", &folder))
     }
 
     fn run(mut self, requests: &mpsc::Receiver<Request>, mut removals: Vec<u64>) {
@@ -597,46 +383,6 @@ impl Database {
     }
 }
 
-/// The handle to a database that is about to be served, and its end of the queue.
-pub(crate) fn queue() -> (Recovery, mpsc::Receiver<Request>) {
-    let (requests, receiver) = mpsc::channel();
-    (Recovery { requests }, receiver)
-}
-
-/// Makes a pool of a stream that comes in pieces, and checks that it is the whole of it.
-#[derive(Debug, Default)]
-pub(crate) struct RowRestore {
-    reader: RowReader,
-    restore: Restore,
-    checksum: crc32fast::Hasher,
-    pub(crate) rows: u64,
-    bytes: u64,
-}
-
-impl RowRestore {
-    pub(crate) fn push(&mut self, piece: &[u8]) -> Result<(), String> {
-        self.bytes += piece.len() as u64;
-        self.checksum.update(piece);
-        self.reader.push(piece);
-        while let Some(row) = self.reader.next_row().map_err(|why| why.to_string())? {
-            self.rows += 1;
-            self.restore.push(row).map_err(|why| why.to_string())?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn finish(self, manifest: &Manifest) -> Result<Pool, String> {
-        let found = (self.rows, self.bytes, self.checksum.finalize());
-        let wanted = (manifest.rows, manifest.bytes, manifest.checksum);
-        if found != wanted || !self.reader.is_empty() {
-            return Err(format!(
-                "rows, bytes and checksum are {found:?}, but {wanted:?} were written"
-            ));
-        }
-        self.restore.finish().map_err(|why| why.to_string())
-    }
-}
-
 fn chunk_key(generation: u64, chunk: u64) -> [u8; 16] {
     let mut key = [0; 16];
     key[..8].copy_from_slice(&generation.to_be_bytes());
@@ -650,17 +396,17 @@ fn key_number(key: &[u8]) -> u64 {
 }
 
 /// Syncs every file and folder under one.
-fn sync_tree(folder: &Path) -> Result<(), ReplicaError> {
-    let entries = fs::read_dir(folder).map_err(ReplicaError::io("reading", folder))?;
+fn sync_tree(path: &Path) -> Result<(), ReplicaError> {
+    let entries = fs::read_dir(path).map_err(ReplicaError::io("reading", path))?;
     for entry in entries {
-        let path = entry.map_err(ReplicaError::io("reading", folder))?.path();
-        if path.is_dir() {
-            sync_tree(&path)?;
+        let inner = entry.map_err(ReplicaError::io("reading", path))?.path();
+        if inner.is_dir() {
+            sync_tree(&inner)?;
         } else {
-            super::folder::sync(&path)?;
+            folder::sync(&inner)?;
         }
     }
-    super::folder::sync(folder)
+    folder::sync(path)
 }
 
 fn sled_error(folder: &Path, cause: sled::Error) -> ReplicaError {
