@@ -11,6 +11,8 @@ pub mod state_machine;
 pub mod store;
 
 pub use error::ReplicaError;
+// Whoever opens a member names its zone, and needs no other of the calendar.
+pub use fermata_calendar::Zone;
 pub use replica::{
     Config, ForwardError, ForwardedHandler, HeardError, Leadership, Member, MemberStatus,
     MembershipError, NodeId, ProposeError, Proposed, Replica, Role, ServerLease, Start, Status,

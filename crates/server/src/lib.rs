@@ -42,13 +42,22 @@ use axum::body::Body;
 use axum::extract::Request;
 use axum::response::IntoResponse;
 use fermata_api::problem::{ErrorCode, Problem};
-use fermata_replica::Replica;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tower::ServiceExt;
 
 use edge::Edge;
 use refused::Refused;
+
+/// The member of the cluster that stands behind an edge, and what opening it takes: whoever serves
+/// opens it, and hands it to [`serve`].
+pub mod member {
+    pub use fermata_replica::{
+        Config, Member, NodeId, Replica, ReplicaError, Start, Timing, Zone,
+    };
+}
+
+use member::Replica;
 
 /// How much the edge takes on at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
