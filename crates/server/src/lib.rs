@@ -52,9 +52,7 @@ use refused::Refused;
 /// The member of the cluster that stands behind an edge, and what opening it takes: whoever serves
 /// opens it, and hands it to [`serve`].
 pub mod member {
-    pub use fermata_replica::{
-        Config, Member, NodeId, Replica, ReplicaError, Start, Timing, Zone,
-    };
+    pub use fermata_replica::{Config, Member, NodeId, Replica, ReplicaError, Start, Timing, Zone};
 }
 
 use member::Replica;

@@ -130,10 +130,7 @@ fn definitions_that_break_a_rule_name_the_field() {
         (json!({"id": "f"}), "id"),
         (json!({"category": "a/b"}), "category"),
         (json!({"title": "x".repeat(257)}), "title"),
-        (
-            json!({"nodes": [{"id": "n"}]}),
-            "nodes",
-        ),
+        (json!({"nodes": [{"id": "n"}]}), "nodes"),
         (
             json!({"type": "workflow", "nodes": [{"id": "n"}, {"id": "n n"}]}),
             "nodes[1].id",
