@@ -9,7 +9,7 @@ use crate::confirm::Confirmations;
 use crate::driver::{HandOver, Queue};
 use crate::leases::Leases;
 use crate::peer::{Forwards, Network};
-use crate::raft::{Node, StoredMembership, TypeConfig};
+use crate::raft::{StoredMembership, TypeConfig};
 use crate::state_machine::{Shared, StateMachine};
 use crate::store::Recovery;
 use crate::{ForwardedHandler, Leadership, Member, NodeId, Timing};
@@ -194,24 +194,5 @@ impl Core {
         }
         let wall = Instant::from_us(self.time.wall_us());
         self.state.read(|pool| pool.stamp().at).max(wall)
-    }
-}
-
-impl Member {
-    /// A member from the membership.
-    pub(crate) fn at(node: NodeId, at: &Node) -> Member {
-        Member {
-            node,
-            peer: at.peer.clone(),
-            client_url: at.client_url.clone(),
-        }
-    }
-
-    /// What the membership keeps of it.
-    pub(crate) fn to_node(&self) -> Node {
-        Node {
-            peer: self.peer.clone(),
-            client_url: self.client_url.clone(),
-        }
     }
 }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::leases::{Due, End, Leases, Timeouts};
-use crate::{NodeId, Proposed};
+use crate::{NodeId, Proposed, membership};
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
 use fermata_pool::outcome::{JobOutcome, Outcome};
@@ -78,14 +78,13 @@ pub(super) async fn keep_leases(core: &Arc<Core>) {
     loop {
         let timeouts = core.state.read(timeouts);
         let now_us = core.time.monotonic_us();
-        let (proposed, next_us) = {
-            let mut leases = core.leases();
-            let Some(leases) = leases.as_mut() else {
-                return std::future::pending().await;
-            };
-            // Proposed under the lock: a renewal that comes later is committed later.
-            let due = leases.due(now_us, timeouts);
-            (end(core, leases, due), leases.next_due_us(timeouts))
+        let (proposed, next_us) = match core.leases().as_mut() {
+            Some(leases) => {
+                // Proposed under the lock: a renewal that comes later is committed later.
+                let due = leases.due(now_us, timeouts);
+                (end(core, leases, due), leases.next_due_us(timeouts))
+            }
+            None => (None, None),
         };
         if let Some((due, answers)) = proposed {
             finish(core, &due, answers).await;
@@ -203,4 +202,10 @@ async fn ask_clock(core: Arc<Core>, node: NodeId) {
         let after_us = core.time.monotonic_us();
         core.note_clock(node, wall_us, before_us + (after_us - before_us) / 2);
     }
+}
+
+/// Finishes a change of the membership that a leader before left half done.
+pub(super) async fn finish_change(core: &Core) {
+    membership::finish_change(core).await;
+    std::future::pending().await
 }

@@ -21,6 +21,7 @@
 mod duties;
 mod queue;
 
+pub(crate) use duties::lease_s;
 pub(crate) use queue::{Gatherer, Queue, Waiting};
 pub use queue::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 
@@ -30,13 +31,12 @@ use crate::raft::{Proposal, Response, TypeConfig};
 use crate::{Leadership, NodeId, ProposeError, Proposed};
 use fermata_pool::command::{Claim, Command, Entry};
 use fermata_pool::outcome::{Applied, Outcome};
-use openraft::ReadPolicy;
-use openraft::ServerState;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::ClientWriteError;
 use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use openraft::type_config::alias::{OneshotReceiverOf, WatchReceiverOf};
+use openraft::{Instant as _, ReadPolicy, ServerState};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,6 +178,7 @@ impl Driver {
             () = self.drive(&mut open) => {}
             () = duties::keep_leases(&core) => {}
             () = duties::ask_clocks(&core) => {}
+            () = duties::finish_change(&core) => {}
         }
         self.publish_other_leader();
         open.abandon();
@@ -336,7 +337,10 @@ impl Driver {
     /// Gives leadership away, with nothing on its way; true once this member leads no longer.
     async fn hand_over(&mut self, claim: Claim, to: NodeId) -> bool {
         let wait = self.core.timing.lease() * 2;
-        if tokio::time::timeout(wait, self.has_everything(to)).await.is_err() {
+        if tokio::time::timeout(wait, self.has_everything(to))
+            .await
+            .is_err()
+        {
             return false;
         }
         if self.core.raft.trigger().transfer_leader(to).await.is_err() {

@@ -53,7 +53,9 @@ impl Waiting {
     }
 
     fn leaves(&self) {
-        self.load.commands.fetch_sub(self.count as u64, Ordering::Relaxed);
+        self.load
+            .commands
+            .fetch_sub(self.count as u64, Ordering::Relaxed);
         self.load.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }
@@ -214,9 +216,8 @@ mod tests {
         }
         gatherer.ready().await.expect("something was left");
         let first = gatherer.gather();
-        let counts = |gathered: &[Waiting]| -> Vec<usize> {
-            gathered.iter().map(Waiting::count).collect()
-        };
+        let counts =
+            |gathered: &[Waiting]| -> Vec<usize> { gathered.iter().map(Waiting::count).collect() };
         assert_eq!(counts(&first), [600, 400]);
         assert_eq!(counts(&gatherer.gather()), [1]);
         assert_eq!(counts(&gatherer.gather()), [0; 0]);
@@ -230,7 +231,10 @@ mod tests {
         };
         assert_eq!(lengths(vec![cancel(1); 2_001]), [1_000, 1_000, 1]);
         assert_eq!(lengths(vec![cancel(400 << 10); 5]), [2, 2, 1]);
-        assert_eq!(lengths(vec![cancel(1), cancel(1_500 << 10), cancel(1)]), [1, 1, 1]);
+        assert_eq!(
+            lengths(vec![cancel(1), cancel(1_500 << 10), cancel(1)]),
+            [1, 1, 1]
+        );
     }
 
     #[test]

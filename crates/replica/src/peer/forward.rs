@@ -75,11 +75,14 @@ impl Forwards {
     ) -> Result<Vec<u8>, ForwardError> {
         if request.len() > FORWARDED_BYTES_MAX as usize {
             return Err(ForwardError::TooLarge {
-                given: request.len(),
-                most: FORWARDED_BYTES_MAX as usize,
+                given: request.len() as u64,
+                most: u64::from(FORWARDED_BYTES_MAX),
             });
         }
-        let Handle { link, outgoing: queue } = self.handle(to);
+        let Handle {
+            link,
+            outgoing: queue,
+        } = self.handle(to);
         let heard_before = link.heard.load(Ordering::Relaxed);
         let (number, answer) = link.wait_for()?;
         let outgoing = Outgoing {
@@ -131,7 +134,8 @@ impl Forwards {
         let mut place = self.link.lock().unwrap_or_else(PoisonError::into_inner);
         if place
             .as_ref()
-            .is_some_and(|kept| Arc::ptr_eq(&kept.link, link)) {
+            .is_some_and(|kept| Arc::ptr_eq(&kept.link, link))
+        {
             *place = None;
         }
     }
@@ -275,7 +279,9 @@ async fn carry_out(
         return Some((Answer::NotForwarded { number }, Vec::new()));
     };
     let deadline = Duration::from_millis(deadline_ms);
-    let answer = tokio::time::timeout(deadline, handler(request)).await.ok()?;
+    let answer = tokio::time::timeout(deadline, handler(request))
+        .await
+        .ok()?;
     Some((Answer::Forwarded { number }, answer))
 }
 

@@ -8,7 +8,9 @@ use super::forward;
 use crate::NodeId;
 use crate::core::Core;
 use crate::format::FormatError;
-use crate::format::wire::{self, Answer, Candidacy, Greeting, Hello, Purpose, Request, SnapshotOutline};
+use crate::format::wire::{
+    self, Answer, Candidacy, Greeting, Hello, Purpose, Request, SnapshotOutline,
+};
 use crate::membership;
 use crate::raft::{self, SnapshotMeta, StoredMembership, TypeConfig};
 use crate::state_machine::Snapshot;
@@ -71,7 +73,10 @@ async fn serve(core: &Arc<Core>, stream: TcpStream) -> Result<(), PeerError> {
         .map_err(std::io::Error::from)??;
     if let Err(why) = check(core, &hello) {
         tracing::warn!(peer = hello.from, why, "a peer was refused");
-        return connection.writer.send(&Greeting::Refused { why }, &[]).await;
+        return connection
+            .writer
+            .send(&Greeting::Refused { why }, &[])
+            .await;
     }
     let welcome = Greeting::Welcome { node: core.node };
     connection.writer.send(&welcome, &[]).await?;
@@ -91,7 +96,10 @@ fn check(core: &Core, hello: &Hello) -> Result<(), String> {
         return Err(format!("this is member {}, not {to}", core.node));
     }
     if hello.from == core.node {
-        return Err(format!("this is member {} itself: two members have one id", core.node));
+        return Err(format!(
+            "this is member {} itself: two members have one id",
+            core.node
+        ));
     }
     match hello.cluster {
         Some(cluster) if cluster == core.cluster => Ok(()),
@@ -197,9 +205,7 @@ fn voted(response: &VoteResponse<TypeConfig>) -> Answer {
 fn appended(response: &AppendEntriesResponse<TypeConfig>) -> Answer {
     match response {
         AppendEntriesResponse::Success => Answer::Appended,
-        AppendEntriesResponse::PartialSuccess(last) => {
-            Answer::AppendedUpTo(last.map(Into::into))
-        }
+        AppendEntriesResponse::PartialSuccess(last) => Answer::AppendedUpTo(last.map(Into::into)),
         AppendEntriesResponse::Conflict => Answer::AppendConflict,
         AppendEntriesResponse::HigherVote(vote) => Answer::AppendHigherVote(vote.into()),
     }
@@ -271,7 +277,10 @@ async fn install(core: &Core, arrived: Arriving) -> Result<Answer, PeerError> {
         },
         snapshot: reader,
     };
-    let response = core.raft.install_full_snapshot(arrived.vote, snapshot).await;
+    let response = core
+        .raft
+        .install_full_snapshot(arrived.vote, snapshot)
+        .await;
     Ok(Answer::SnapshotInstalled {
         vote: (&response.map_err(stopped)?.vote).into(),
     })

@@ -27,5 +27,5 @@ mod network;
 
 pub(crate) use connection::{Connection, Identity, PeerError};
 pub(crate) use forward::Forwards;
-pub(crate) use listen::{Answering, listen};
+pub(crate) use listen::listen;
 pub(crate) use network::Network;

@@ -3,16 +3,21 @@
 use super::connection::{CONNECT_TIMEOUT, Connection, Identity, PeerError};
 use crate::NodeId;
 use crate::format::log::MembershipRecord;
-use crate::format::wire::{Answer, Candidacy, Purpose, Request, SNAPSHOT_PART_BYTES_MAX, SnapshotOutline};
+use crate::format::wire::{
+    Answer, Candidacy, Purpose, Request, SNAPSHOT_PART_BYTES_MAX, SnapshotOutline,
+};
 use crate::raft::{Node, TypeConfig, Vote};
 use crate::state_machine::Snapshot;
 use crate::store::SnapshotReader;
-use openraft::error::{NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable};
+use openraft::error::{
+    NetworkError, RPCError, ReplicationClosed, StreamingError, Timeout, Unreachable,
+};
 use openraft::network::{RPCOption, RPCTypes, RaftNetworkFactory, RaftNetworkV2};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderError,
     TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
+use openraft::type_config::TypeConfigExt;
 use openraft::{OptionalSend, StorageError};
 use std::collections::HashMap;
 use std::future::Future;
@@ -114,9 +119,7 @@ impl Asker {
     async fn connection(&self, kept: Option<Connection>) -> Result<Connection, PeerError> {
         match kept {
             Some(connection) => Ok(connection),
-            None => {
-                Connection::open(self.own, &self.address, Some(self.to), self.purpose).await
-            }
+            None => Connection::open(self.own, &self.address, Some(self.to), self.purpose).await,
         }
     }
 
@@ -185,7 +188,11 @@ impl PeerClient {
             transfer: rpc.leadership_transfer,
         });
         let timeout = option.soft_ttl();
-        match self.votes.rpc(RPCTypes::Vote, &request, &[], timeout).await? {
+        match self
+            .votes
+            .rpc(RPCTypes::Vote, &request, &[], timeout)
+            .await?
+        {
             Answer::Voted {
                 vote,
                 last,
@@ -244,7 +251,9 @@ async fn read_part(
     offset: u64,
 ) -> Result<Vec<u8>, StreamingError<TypeConfig>> {
     let part = stream.read(offset, SNAPSHOT_PART_BYTES_MAX as usize).await;
-    part.map_err(|error| StorageError::read_snapshot(None, TypeConfig::err_from(&error)).into())
+    part.map_err(|error| {
+        StorageError::read_snapshot(None, TypeConfig::err_from_error(&error)).into()
+    })
 }
 
 /// The peer wants the next part.
