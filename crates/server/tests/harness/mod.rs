@@ -23,6 +23,7 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -156,11 +157,20 @@ pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
 
 impl Node {
     pub(crate) async fn start(node: NodeId, start: Start, config: Config) -> Self {
+        Self::start_with(Handle::current(), node, start, config).await
+    }
+
+    /// A cluster of one whose member has another runtime than its edge.
+    pub(crate) async fn start_on(members: Handle) -> Self {
+        Self::start_with(members, 1, Start::Bootstrap, Config::default()).await
+    }
+
+    async fn start_with(members: Handle, node: NodeId, start: Start, config: Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(any).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let replica = Replica::open(member::Config {
+        let opening = Replica::open(member::Config {
             node,
             data: folder.path().to_owned(),
             peer_listen: any,
@@ -169,9 +179,8 @@ impl Node {
             time_zone: Zone::named("UTC").unwrap(),
             timing: Timing::Fast,
             start,
-        })
-        .await
-        .unwrap();
+        });
+        let replica = members.spawn(opening).await.unwrap().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             let _ = stopped.await;
