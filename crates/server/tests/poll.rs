@@ -42,10 +42,11 @@ fn held(id: &str, attempt: u32) -> Value {
 }
 
 fn offered(answer: &Value) -> Vec<&str> {
-    let launches = answer["launches"].as_array().expect("launches");
-    launches
-        .iter()
-        .map(|offer| offer["job"].as_str().expect("an id"))
+    let Some(launches) = answer["launches"].as_array() else {
+        panic!("no launches in {answer}");
+    };
+    let jobs = launches.iter().map(|offer| offer["job"].as_str());
+    jobs.map(|job| job.unwrap_or_else(|| panic!("no id in {answer}")))
         .collect()
 }
 
