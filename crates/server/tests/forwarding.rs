@@ -296,6 +296,10 @@ async fn without_a_majority_nobody_hangs() {
         node.replica.shutdown().await.expect("a clean end");
     }
     let named = [JSON, (headers::TIMEOUT_MS, "1500")];
+    let read = third
+        .send(Method::GET, "/v1/jobs/j", &named, Body::empty())
+        .await;
+    assert_eq!(read.outcome(), (503, "no_leader".to_owned()));
     let begun = Instant::now();
     let write = third
         .send(Method::POST, "/v1/jobs", &named, r#"{"delay_s": 60}"#)
@@ -310,10 +314,6 @@ async fn without_a_majority_nobody_hangs() {
     );
     assert!(write.header("retry-after").is_some());
     assert!(took < Duration::from_millis(1_500), "{took:?}");
-    let read = third
-        .send(Method::GET, "/v1/jobs/j", &named, Body::empty())
-        .await;
-    assert_eq!(read.outcome(), (503, "no_leader".to_owned()));
     let waited = third
         .post("/v1/jobs?wait=end&timeout_s=1", json!({"id": "k"}))
         .await;
