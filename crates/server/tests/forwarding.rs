@@ -225,6 +225,10 @@ async fn a_worker_may_poll_any_node_and_is_freed_when_the_leader_changes() {
     let here = send(&nodes[0], Method::POST, target, holds.clone());
     let there = send(follower, Method::POST, target, holds);
     nodes[0].until_held(2).await;
+    let stays = nodes[2]
+        .post("/v1/cluster/transfer", json!({"to": 1}))
+        .await;
+    assert_eq!(stays.status, 200, "it leads already");
     lead(&nodes, 2).await;
     for held in [here, there] {
         let answer = held.await.expect("an answer");

@@ -293,4 +293,16 @@ async fn a_caller_executes_its_own_job() {
     node.post("/v1/jobs/c/cancel", json!({})).await;
     let beat = node.post("/v1/jobs/c/heartbeat", json!({})).await;
     assert_eq!(beat.json()["cancel"], true);
+    node.post("/v1/jobs/c/completed", json!({"attempt": 1, "code": 0}))
+        .await;
+    let beat = node.post("/v1/jobs/c/heartbeat", json!({})).await;
+    assert_eq!(beat.outcome(), (409, "final".to_owned()));
+
+    node.post("/v1/jobs", json!({"id": "d", "delay_s": 60}))
+        .await;
+    let beat = node.post("/v1/jobs/d/heartbeat", json!({})).await;
+    assert_eq!(
+        beat.json(),
+        json!({"state": "delayed", "attempt": 0, "cancel": false})
+    );
 }
