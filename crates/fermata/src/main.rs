@@ -7,9 +7,19 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod cluster;
+mod completions;
+mod definitions;
 mod demo;
 mod error;
+mod event;
+mod job;
+mod limits;
+mod pool;
+mod remote;
 mod screen;
+mod server;
+mod table;
 
 use std::process::ExitCode;
 
