@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::{cluster, completions, demo, event, job, pool, server};
+use crate::{cluster, completions, demo, event, job, pool, server, worker};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -30,6 +30,10 @@ pub(crate) struct Cli {
 enum Command {
     /// Show it all on this machine in two minutes: three nodes, a killed leader, an audit
     Demo(demo::DemoArgs),
+    /// Execute jobs: one process each
+    Worker(worker::WorkerArgs),
+    #[command(hide = true)]
+    ExecForWorker(worker::group::ExecArgs),
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -55,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let format = cli.output;
-    match run(cli) {
+    match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = error.exit_code();
@@ -68,10 +72,12 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), CommandError> {
-    let screen = Screen::output(cli.output);
-    match cli.command {
+fn run(command: Command, format: Format) -> Result<(), CommandError> {
+    let screen = Screen::output(format);
+    match command {
         Command::Demo(args) => demo::run(args),
+        Command::Worker(args) => worker::run(args),
+        Command::ExecForWorker(args) => worker::group::exec(&args),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),

@@ -1,6 +1,7 @@
 //! How a command fails: what is said on standard error, and the exit code that scripts go by.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
@@ -93,7 +94,7 @@ pub(crate) enum CommandError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// It is not known whether a job was launched.
-    #[error("job {id}: repeat it with --id {id}, which has the effect of one")]
+    #[error("whether job {id} was launched is unknown; repeat it with --id {id}")]
     LaunchUnknown {
         /// The id that it has, or will have.
         id: String,
@@ -118,6 +119,14 @@ pub(crate) enum CommandError {
         state: JobState,
         /// How long it was waited for.
         timeout_s: u64,
+    },
+    /// A worker's command that cannot be executed.
+    #[error("cannot execute {program:?}")]
+    NotExecuted {
+        /// The command.
+        program: OsString,
+        /// Why.
+        source: io::Error,
     },
     /// Some of many were refused; each refusal was shown.
     #[error("{refused} of {all} were refused")]
@@ -151,6 +160,9 @@ impl CommandError {
             Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem)) => {
                 refusal_exit_code(problem)
             }
+            // As of a shell.
+            Self::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            Self::NotExecuted { .. } => 126,
             Self::SomeRefused { .. } => 4,
             Self::NotYet { .. } => 7,
             Self::Worker(WorkerError::Invalid(_))

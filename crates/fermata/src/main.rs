@@ -15,11 +15,14 @@ mod error;
 mod event;
 mod job;
 mod limits;
+mod logging;
 mod pool;
 mod remote;
 mod screen;
 mod server;
+mod signals;
 mod table;
+mod worker;
 
 use std::process::ExitCode;
 
