@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::leases::{Due, End, Leases, Timeouts};
-use crate::{NodeId, Proposed, membership};
+use crate::{NodeId, Proposed};
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
 use fermata_pool::outcome::{JobOutcome, Outcome};
@@ -202,10 +202,4 @@ async fn ask_clock(core: Arc<Core>, node: NodeId) {
         let after_us = core.time.monotonic_us();
         core.note_clock(node, wall_us, before_us + (after_us - before_us) / 2);
     }
-}
-
-/// Finishes a change of the membership that a leader before left half done.
-pub(super) async fn finish_change(core: &Core) {
-    membership::finish_change(core).await;
-    std::future::pending().await
 }

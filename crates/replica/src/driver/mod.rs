@@ -28,7 +28,7 @@ pub use queue::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 use crate::clock;
 use crate::core::Core;
 use crate::raft::{Proposal, Response, TypeConfig};
-use crate::{Leadership, NodeId, ProposeError, Proposed};
+use crate::{Leadership, NodeId, ProposeError, Proposed, membership};
 use fermata_pool::command::{Claim, Command, Entry};
 use fermata_pool::outcome::{Applied, Outcome};
 use openraft::async_runtime::WatchReceiver;
@@ -178,7 +178,7 @@ impl Driver {
             () = self.drive(&mut open) => {}
             () = duties::keep_leases(&core) => {}
             () = duties::ask_clocks(&core) => {}
-            () = duties::finish_change(&core) => {}
+            () = membership::finish_changes(&core) => {}
         }
         self.publish_other_leader();
         open.abandon();

@@ -36,8 +36,11 @@ impl Cluster {
         }
         eventually("all vote", || {
             cluster.running.values().all(|replica| {
-                let members = replica.status().members;
-                members.len() as u64 == size && members.iter().all(|member| member.voter)
+                let status = replica.status();
+                let members = &status.members;
+                members.len() as u64 == size
+                    && members.iter().all(|member| member.voter)
+                    && !status.changing
             })
         })
         .await;
