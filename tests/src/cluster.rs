@@ -230,7 +230,9 @@ impl Cluster {
 
     /// What the node says about the cluster; nothing while it does not answer.
     pub async fn view(&self, id: u64) -> Option<ClusterView> {
-        let asking = self.http.ask(http::Method::GET, &self.url(id, "/v1/cluster"));
+        let asking = self
+            .http
+            .ask(http::Method::GET, &self.url(id, "/v1/cluster"));
         let reply = tokio::time::timeout(Duration::from_secs(2), asking.try_send()).await;
         let reply = reply.ok().flatten()?;
         if reply.status != StatusCode::OK {
@@ -241,18 +243,22 @@ impl Cluster {
 
     /// Waits until all nodes that run agree on a leader which a majority confirms.
     pub async fn leader(&self) -> u64 {
-        wait_for("the nodes that run agree on a leader", DEADLINE, async || {
-            let mut agreed = None;
-            for node in self.nodes.iter().filter(|node| node.process.is_some()) {
-                let leader = self.view(node.id).await?.leader?;
-                if agreed.is_some_and(|agreed| agreed != leader) {
-                    return None;
+        wait_for(
+            "the nodes that run agree on a leader",
+            DEADLINE,
+            async || {
+                let mut agreed = None;
+                for node in self.nodes.iter().filter(|node| node.process.is_some()) {
+                    let leader = self.view(node.id).await?.leader?;
+                    if agreed.is_some_and(|agreed| agreed != leader) {
+                        return None;
+                    }
+                    agreed = Some(leader);
                 }
-                agreed = Some(leader);
-            }
-            let leader = agreed?;
-            self.view(leader).await?.has_quorum.then_some(leader)
-        })
+                let leader = agreed?;
+                self.view(leader).await?.has_quorum.then_some(leader)
+            },
+        )
         .await
     }
 

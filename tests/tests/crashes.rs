@@ -85,7 +85,9 @@ async fn killed_nodes_lose_nothing_and_repeat_nothing() {
          "align": "utc", "cap_key": "crm"},
         {"type": "queue", "amount": 100_000},
     ]);
-    cluster.define_event("sync", json!({"limits": limits})).await;
+    cluster
+        .define_event("sync", json!({"limits": limits}))
+        .await;
     let workers = ["east", "west"]
         .map(|server| WorkerOptions::sleeping(server, cluster.urls()))
         .map(|options| Worker::start(options, cluster.folder()));
@@ -107,7 +109,11 @@ async fn killed_nodes_lose_nothing_and_repeat_nothing() {
     for kill in 0..KILLS {
         // Every second one hits the leader, the others anybody.
         let leader = cluster.leader().await;
-        let victim = if kill % 2 == 0 { leader } else { random.random_range(1..=3) };
+        let victim = if kill % 2 == 0 {
+            leader
+        } else {
+            random.random_range(1..=3)
+        };
         let load = recorder.accepted() + 20;
         wait_for("twenty more launches were accepted", DEADLINE, async || {
             (recorder.accepted() >= load).then_some(())
@@ -168,7 +174,9 @@ async fn a_stopped_cluster_comes_back_as_it_was() {
             {"type": "job", "amount": 2, "rate": 1_000, "window": far_window_s(), "align": "utc"},
             {"type": "queue", "amount": 10},
         ]);
-        cluster.define_event("hold", json!({"limits": limits, "title": "Kept"})).await;
+        cluster
+            .define_event("hold", json!({"limits": limits, "title": "Kept"}))
+            .await;
         for id in ["active", "starting", "third", "fourth", "fifth"] {
             client.launch(by_caller(id)).await.expect("a launch");
         }
@@ -193,18 +201,28 @@ async fn a_stopped_cluster_comes_back_as_it_was() {
         // Only the attempt that was `starting` is another one.
         let mut expected = before.clone();
         expected[1] = json!(["starting", "starting", 2, null]);
-        let after = wait_for("the unconfirmed attempt was repeated", DEADLINE, async || {
-            let after = rows(&cluster).await;
-            (after[1] != before[1]).then_some(after)
-        })
+        let after = wait_for(
+            "the unconfirmed attempt was repeated",
+            DEADLINE,
+            async || {
+                let after = rows(&cluster).await;
+                (after[1] != before[1]).then_some(after)
+            },
+        )
         .await;
         assert_eq!(after[0], json!(["active", "active", 1, null]));
         assert_eq!(after, expected, "before: {before:?}");
         assert_eq!(window(&cluster).await, window_before);
         assert_eq!(client.event("hold").await.expect("the event"), event_before);
 
-        let stale = client.started("starting", 1).await.expect_err("it was put back");
-        assert_eq!(stale.code().map(|code| code.as_str()), Some("stale_attempt"));
+        let stale = client
+            .started("starting", 1)
+            .await
+            .expect_err("it was put back");
+        assert_eq!(
+            stale.code().map(|code| code.as_str()),
+            Some("stale_attempt")
+        );
         client.started("starting", 2).await.expect("a confirmation");
     }
 }
@@ -221,7 +239,10 @@ async fn rows(cluster: &Cluster) -> Vec<Value> {
 
 /// Count, most and end of the only open window.
 async fn window(cluster: &Cluster) -> Value {
-    let page = cluster.client().windows(&fermata_api::query::PageQuery::default()).await;
+    let page = cluster
+        .client()
+        .windows(&fermata_api::query::PageQuery::default())
+        .await;
     let windows = page.expect("the windows").items;
     let [window] = windows.as_slice() else {
         panic!("one window is open: {windows:?}");
@@ -245,7 +266,9 @@ async fn a_restart_of_every_node_gives_no_fresh_quota() {
     let limits = json!([
         {"type": "job", "rate": 10, "window": far_window_s(), "align": "utc"},
     ]);
-    cluster.define_event("hold", json!({"limits": limits})).await;
+    cluster
+        .define_event("hold", json!({"limits": limits}))
+        .await;
     let run = async |id: &str| {
         let job = client.launch(by_caller(id)).await?;
         client.started(id, job.attempt).await?;
@@ -266,7 +289,10 @@ async fn a_restart_of_every_node_gives_no_fresh_quota() {
         run(&format!("after-{number}")).await.expect("one of ten");
     }
     let refused = run("eleventh").await.expect_err("ten are used");
-    assert_eq!(refused.code().map(|code| code.as_str()), Some("rate_limited"));
+    assert_eq!(
+        refused.code().map(|code| code.as_str()),
+        Some("rate_limited")
+    );
 
     client.reset_window("event:hold").await.expect("a reset");
     let leader = cluster.leader().await;
@@ -275,5 +301,8 @@ async fn a_restart_of_every_node_gives_no_fresh_quota() {
         run(&format!("reset-{number}")).await.expect("one of ten");
     }
     let refused = run("reset-11").await.expect_err("ten are used");
-    assert_eq!(refused.code().map(|code| code.as_str()), Some("rate_limited"));
+    assert_eq!(
+        refused.code().map(|code| code.as_str()),
+        Some("rate_limited")
+    );
 }

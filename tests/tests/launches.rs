@@ -21,7 +21,13 @@ fn by_caller(id: &str, event: &str) -> Value {
 fn without_identity(job: &Value) -> Value {
     let mut job = job.clone();
     let object = job.as_object_mut().expect("a job is an object");
-    for field in ["id", "launched_at", "launch_index", "started_at", "start_index"] {
+    for field in [
+        "id",
+        "launched_at",
+        "launch_index",
+        "started_at",
+        "start_index",
+    ] {
         assert!(object.remove(field).is_some(), "{field} in {object:?}");
     }
     job
@@ -47,7 +53,10 @@ async fn a_launch_through_a_follower_is_one_through_the_leader() {
         without_identity(&at_follower.json),
         without_identity(&at_leader.json)
     );
-    assert_eq!(at_follower.header(headers::LEADER), cluster.node(leader).url());
+    assert_eq!(
+        at_follower.header(headers::LEADER),
+        cluster.node(leader).url()
+    );
 
     for id in ["first", "second"] {
         let path = format!("/v1/jobs/{id}");
@@ -58,7 +67,10 @@ async fn a_launch_through_a_follower_is_one_through_the_leader() {
         assert_eq!(other.json, one.json);
     }
     let missing = http.get(&cluster.url(follower, "/v1/jobs/third")).await;
-    assert_eq!((missing.status.as_u16(), missing.code()), (404, "unknown_job"));
+    assert_eq!(
+        (missing.status.as_u16(), missing.code()),
+        (404, "unknown_job")
+    );
 }
 
 /// F02: ten triggers in one instant all passed "max 1".
@@ -66,7 +78,9 @@ async fn a_launch_through_a_follower_is_one_through_the_leader() {
 async fn of_fifty_launches_at_once_one_starts_and_three_wait() {
     let cluster = Cluster::start().await;
     let limits = json!([{"type": "job", "amount": 1}, {"type": "queue", "amount": 3}]);
-    cluster.define_event("rebuild", json!({"limits": limits})).await;
+    cluster
+        .define_event("rebuild", json!({"limits": limits}))
+        .await;
 
     let mut launches = JoinSet::new();
     for number in 0..50_u64 {
@@ -84,9 +98,16 @@ async fn of_fifty_launches_at_once_one_starts_and_three_wait() {
         *became.entry(state).or_default() += 1;
     }
     let expected = [("429 queue_full", 46), ("queued", 3), ("starting", 1)];
-    assert_eq!(became, expected.map(|(state, n)| (state.to_owned(), n)).into());
+    assert_eq!(
+        became,
+        expected.map(|(state, n)| (state.to_owned(), n)).into()
+    );
 
-    let pool = cluster.client().pool("event:rebuild").await.expect("the pool");
+    let pool = cluster
+        .client()
+        .pool("event:rebuild")
+        .await
+        .expect("the pool");
     assert_eq!((pool.running, pool.waiting), (1, 3));
 }
 
@@ -164,10 +185,14 @@ async fn without_a_majority_a_launch_is_refused_in_time() {
         }
         // The same id: if the first one came through after all, this is the same job.
         let url = cluster.url(survivor, "/v1/jobs");
-        let again = wait_for("a launch after the majority is back", DEADLINE, async || {
-            let reply = cluster.http().post(&url, &by_caller(&id, "mail")).await;
-            (reply.status == 201).then_some(reply)
-        })
+        let again = wait_for(
+            "a launch after the majority is back",
+            DEADLINE,
+            async || {
+                let reply = cluster.http().post(&url, &by_caller(&id, "mail")).await;
+                (reply.status == 201).then_some(reply)
+            },
+        )
         .await;
         assert_eq!(again.json["id"], *id);
         cluster.leader().await;
@@ -191,13 +216,19 @@ async fn an_idle_cluster_writes_nothing() {
     let last_index = async || {
         let view = cluster.view(leader).await.expect("the leader answers");
         let node = view.nodes.into_iter().find(|node| node.id == leader);
-        (view.term, node.and_then(|node| node.last_index).expect("its index"))
+        (
+            view.term,
+            node.and_then(|node| node.last_index).expect("its index"),
+        )
     };
     // The age of a node's copy is that of its last stamp: it grows while nothing is written.
     let age_ms = async |node| {
         let url = cluster.url(node, "/v1/servers?consistency=stale");
         let reply = cluster.http().get(&url).await;
-        reply.header(headers::AGE_MS).parse::<u64>().expect("an age")
+        reply
+            .header(headers::AGE_MS)
+            .parse::<u64>()
+            .expect("an age")
     };
     let follower = cluster.follower().await;
     let quiet_ms = 3_000;
@@ -207,9 +238,11 @@ async fn an_idle_cluster_writes_nothing() {
     })
     .await;
     for node in [leader, follower] {
-        wait_for("nothing was written for three seconds", DEADLINE, async || {
-            (age_ms(node).await >= quiet_ms).then_some(())
-        })
+        wait_for(
+            "nothing was written for three seconds",
+            DEADLINE,
+            async || (age_ms(node).await >= quiet_ms).then_some(()),
+        )
         .await;
     }
     assert_eq!(last_index().await, before);

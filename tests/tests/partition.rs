@@ -10,9 +10,7 @@ use fermata_api::settings::Settings;
 use fermata_audit::Expectation;
 use fermata_client::Client;
 use fermata_e2e::namespaces::Network;
-use fermata_e2e::{
-    Cluster, ClusterOptions, DEADLINE, Recorder, Worker, WorkerOptions, wait_for,
-};
+use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Recorder, Worker, WorkerOptions, wait_for};
 use serde_json::json;
 
 /// Longer than the test: whoever runs it is stopped.
@@ -50,7 +48,11 @@ async fn a_worker_beside_a_leader_that_is_cut_off_stops_in_time() {
         job_timeout_s: 2,
         ..Settings::default()
     };
-    cluster.client().put_settings(&settings).await.expect("settings");
+    cluster
+        .client()
+        .put_settings(&settings)
+        .await
+        .expect("settings");
     let limits = json!([{"type": "job", "amount": 1}, {"type": "queue", "amount": 100}]);
     cluster
         .define_event("mutex", json!({"limits": limits, "algo": "prefer_first"}))
@@ -86,7 +88,11 @@ async fn a_worker_beside_a_leader_that_is_cut_off_stops_in_time() {
     let ended = recorder.read_ends(DEADLINE).await;
     assert_eq!(ended[&held.id].reason, Some(AbortReason::ServerLost));
     for job in ended.values().filter(|job| job.id != held.id) {
-        assert_eq!((job.state, job.code), (JobState::Complete, Some(0)), "{job:?}");
+        assert_eq!(
+            (job.state, job.code),
+            (JobState::Complete, Some(0)),
+            "{job:?}"
+        );
         assert_eq!(job.server.as_deref(), Some("b-far"));
     }
 
