@@ -201,8 +201,6 @@ pub struct Unresolved {
     pub launch: Vec<crate::limits::Limit>,
     /// The parent node's limits, from the parent's snapshot.
     pub node: Vec<crate::limits::Limit>,
-    /// The launch's own targets.
-    pub targets: Option<Vec<Box<str>>>,
 }
 
 /// One line of a job's meta log.

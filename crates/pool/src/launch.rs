@@ -143,62 +143,38 @@ impl Pool {
             return Err(Refusal::ClusterFull);
         }
         let definition = self.definition_of(launch)?;
-        let late = definition
-            .event
-            .is_some_and(|it| it.resolve == ResolveLimits::FirstStart)
-            && launch.delay_s.unwrap_or(0) > 0;
-        let first_start = definition
-            .event
-            .is_some_and(|it| it.resolve == ResolveLimits::FirstStart);
+        let event = definition.event;
+        let first_start = event.is_some_and(|event| event.resolve == ResolveLimits::FirstStart);
+        let late = first_start && launch.delay_s.unwrap_or(0) > 0;
         let priority = launch
             .priority
-            .or(definition.event.map(|event| event.priority))
+            .or(event.map(|event| event.priority))
             .unwrap_or(0);
-        let params = launch
-            .params
-            .clone()
-            .or_else(|| definition.event?.params.clone());
-        let node_limits = definition
-            .node
-            .map(|node| node.limits.clone())
-            .unwrap_or_default();
-        let plain = launch.limits.is_empty()
-            && launch.targets.is_none()
-            && launch.parent.is_none()
-            && launch.executor.is_none()
-            && !first_start;
-        let event_id = definition.event.map(|event| event.id.clone());
-        let cached = event_id
-            .as_ref()
-            .filter(|_| plain)
-            .and_then(|id| self.index.plain.get(id));
-        let known = cached
-            .filter(|number| self.index.interner.get(**number).is_some())
-            .copied();
-        let terms = if let Some(known) = known {
-            known
-        } else {
-            let mut terms = self.terms_of(launch, &definition);
-            if late {
-                terms.limits.clear();
-            } else if first_start {
-                terms.limits.truncate(LIMITS_MAX);
-            } else {
-                check_resolved(&terms.limits)?;
-            }
-            let number = self.intern(terms);
-            if let Some(id) = event_id.filter(|_| plain) {
-                self.index.plain.insert(id, number);
-            }
-            number
-        };
+        let params = launch.params.clone().or_else(|| event?.params.clone());
         let unresolved = late.then(|| {
+            let node = definition
+                .node
+                .map(|node| node.limits.clone())
+                .unwrap_or_default();
             Box::new(Unresolved {
                 launch: launch.limits.clone(),
-                node: node_limits,
-                targets: launch.targets.clone(),
+                node,
             })
         });
+        let terms = match self.known_terms(launch, &definition) {
+            Some(known) => known,
+            None => {
+                let mut terms = self.terms_of(launch, &definition);
+                if late {
+                    terms.limits.clear();
+                } else if first_start {
+                    terms.limits.truncate(LIMITS_MAX);
+                } else {
+                    check_resolved(&terms.limits)?;
+                }
+                self.intern(terms, launch)
+            }
+        };
         let number = self.create(launch, fingerprint, terms, priority, params, unresolved);
         self.header.stats.launched += 1;
         if !late {
@@ -209,6 +185,13 @@ impl Pool {
             _ => self.consider_new(number, turn),
         }
         Ok((number, false))
+    }
+
+    /// The terms of a plain launch like one before, while no definition has changed since.
+    fn known_terms(&self, launch: &Launch, definition: &Definition<'_>) -> Option<TermsNumber> {
+        let event = definition.event.filter(|event| is_plain(launch, event))?;
+        let known = self.index.plain.get(&event.id)?;
+        self.index.interner.get(*known).map(|_| *known)
     }
 
     fn definition_of(&self, launch: &Launch) -> Result<Definition<'_>, Refusal> {
@@ -284,8 +267,20 @@ impl Pool {
         ])
     }
 
-    /// The number of terms, made known if they are not.
-    fn intern(&mut self, terms: Terms) -> TermsNumber {
+    /// The number of a launch's terms, made known if they are not.
+    fn intern(&mut self, terms: Terms, launch: &Launch) -> TermsNumber {
+        let event = terms
+            .event
+            .as_ref()
+            .and_then(|event| self.events.get(event));
+        let plain = event.filter(|stored| is_plain(launch, &stored.event));
+        let plain = plain.map(|stored| stored.event.id.clone());
+        let number = self.number_of_terms(terms);
+        self.index.plain.extend(plain.map(|event| (event, number)));
+        number
+    }
+
+    fn number_of_terms(&mut self, terms: Terms) -> TermsNumber {
         if let Some(number) = self.index.interner.find(&terms) {
             return number;
         }
@@ -445,7 +440,7 @@ impl Pool {
         let event = event.map(|stored| &stored.event);
         terms.limits = self.resolve(&unresolved.launch, event, &unresolved.node);
         terms.limits.truncate(LIMITS_MAX);
-        let new = self.intern(terms);
+        let new = self.number_of_terms(terms);
         self.index.interner.refer(new);
         self.jobs.change(&number, |job| job.terms = new);
         self.release_terms(old);
@@ -512,6 +507,15 @@ impl Pool {
             .and_then(|head| self.look_at_gates(pool, &self.interned(head), place).err())
             .map_or(Reason::ConcurrencyLimited, |shut| shut.reason())
     }
+}
+
+/// True where a launch takes everything from its event.
+fn is_plain(launch: &Launch, event: &Event) -> bool {
+    launch.limits.is_empty()
+        && launch.targets.is_none()
+        && launch.parent.is_none()
+        && launch.executor.is_none()
+        && event.resolve == ResolveLimits::Launch
 }
 
 /// Refuses resolved limits that do not go together (S4).

@@ -17,9 +17,9 @@ fn main() -> ExitCode {
     for file in files {
         let read = std::fs::read_to_string(&file).map_err(|fault| vec![fault.to_string()]);
         match read.and_then(|text| story::replay(&text)) {
-            Ok(steps) => {
+            Ok(log) => {
                 passed += 1;
-                println!("ok      {file} ({steps} steps)");
+                println!("ok      {file} ({} entries)", log.len());
             }
             Err(differences) => {
                 failed += 1;

@@ -1,0 +1,266 @@
+//! How a command fails: what is said on standard error, and the exit code that scripts go by.
+
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+
+use fermata_api::jobs::{JobState, JobView};
+use fermata_api::problem::{Problem, RetryWith};
+use fermata_client::ClientError;
+use fermata_client::worker::WorkerError;
+use serde_json::json;
+
+use crate::screen::{Format, Screen, printable};
+
+/// The exit codes, as `--help` shows them. They are stable.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes:
+  0  done
+  1  failed: the job that was waited for, this node, or something on this machine
+  2  wrong usage: an argument, a setting, a file, a port or a data folder
+  3  not there: the cluster knows no such job, event, server, pool or node
+  4  refused by the cluster: a limit, a conflict or a rule; nothing was done
+  5  unavailable: no node could do it; nothing was done
+  6  unknown: it may have been done; the same with the same id can be repeated
+  7  not yet: `--timeout` ended before the job had come so far";
+
+/// Why a command did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    /// An argument or setting that cannot be.
+    #[error("{name}: {given:?} was given; {allowed}")]
+    Setting {
+        /// Its name, as it is written on the command line.
+        name: &'static str,
+        /// What was given.
+        given: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// A setting that is missing.
+    #[error("{name} is missing: {needed}")]
+    Missing {
+        /// Its name, as it is written on the command line.
+        name: &'static str,
+        /// For what it is needed.
+        needed: &'static str,
+    },
+    /// A file that was named and cannot be read.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file that is not TOML, or holds what no setting allows.
+    #[error("{} is not understood", path.display())]
+    NotToml {
+        /// The file.
+        path: PathBuf,
+        /// Where and why.
+        source: Box<toml::de::Error>,
+    },
+    /// A file or argument that does not hold what it should.
+    #[error("{place} is not understood")]
+    NotUnderstood {
+        /// The file or argument, and where in it.
+        place: String,
+        /// What is wrong.
+        problem: Box<Problem>,
+    },
+    /// A file that cannot be written.
+    #[error("cannot write {}", path.display())]
+    Unwritable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The system does not give what a process needs.
+    #[error("cannot {doing}")]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// Standard output cannot be written. A closed pipe is no failure.
+    #[error("cannot write the answer")]
+    Answer(#[source] io::Error),
+    /// The cluster said no, or did not answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The worker gave up.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// The job that was waited for did not end with code 0.
+    #[error("job {} {}", job.id, end_of(job))]
+    JobFailed {
+        /// The job.
+        job: Box<JobView>,
+    },
+    /// The wait ended before the job had come so far.
+    #[error("job {id} is {state:?} after {seconds} s", seconds = .timeout_s)]
+    NotYet {
+        /// The job.
+        id: String,
+        /// How far it came.
+        state: JobState,
+        /// How long it was waited for.
+        timeout_s: u64,
+    },
+    /// Some of many were refused; each refusal was shown.
+    #[error("{refused} of {all} were refused")]
+    SomeRefused {
+        /// How many.
+        refused: usize,
+        /// Of how many.
+        all: usize,
+    },
+    /// A second signal came while the process was stopping.
+    #[error("stopped at once by a second signal")]
+    Interrupted,
+    /// The demo did not show what it should.
+    #[error(transparent)]
+    Demo(Box<dyn Error + Send + Sync>),
+}
+
+impl CommandError {
+    /// One of [`EXIT_CODES`].
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Answer(source) if source.kind() == io::ErrorKind::BrokenPipe => 0,
+            Self::Setting { .. }
+            | Self::Missing { .. }
+            | Self::Unreadable { .. }
+            | Self::NotToml { .. }
+            | Self::NotUnderstood { .. } => 2,
+            Self::Client(error) => client_exit_code(error),
+            Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem)) => {
+                refusal_exit_code(problem)
+            }
+            Self::SomeRefused { .. } => 4,
+            Self::NotYet { .. } => 7,
+            Self::Worker(WorkerError::Invalid(_))
+            | Self::Unwritable { .. }
+            | Self::System { .. }
+            | Self::Answer(_)
+            | Self::JobFailed { .. }
+            | Self::Interrupted
+            | Self::Demo(_) => 1,
+        }
+    }
+
+    /// What is shown on standard error.
+    pub(crate) fn shown(&self, screen: Screen) -> String {
+        match screen.format {
+            Format::Json => self.as_json(),
+            Format::Text => match self.problem() {
+                Some(problem) => self.with_problem(problem, screen),
+                None => format!("{}: {}\n", screen.bad("error"), causes(self)),
+            },
+        }
+    }
+
+    fn problem(&self) -> Option<&Problem> {
+        match self {
+            Self::Client(ClientError::Refused(problem))
+            | Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem))
+            | Self::NotUnderstood { problem, .. } => Some(problem),
+            _ => None,
+        }
+    }
+
+    fn as_json(&self) -> String {
+        let error = json!({
+            "error": {
+                "message": causes(self),
+                "exit_code": self.exit_code(),
+                "problem": self.problem(),
+            }
+        });
+        format!("{error}\n")
+    }
+
+    fn with_problem(&self, problem: &Problem, screen: Screen) -> String {
+        let title = match self {
+            Self::NotUnderstood { .. } => self.to_string(),
+            _ => problem.code.title().to_owned(),
+        };
+        let mut text = format!("{}: {}\n", screen.bad("error"), printable(&title));
+        let mut line = |name: &str, value: &str| {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "  {name:<7} {}", printable(value));
+        };
+        line("what", &problem.detail);
+        if let Some(field) = &problem.field {
+            line("field", field);
+        }
+        line("code", problem.code.as_str());
+        if let Some(job) = &problem.job {
+            line("job", &format!("{} {}", job.id, end_of(job)));
+        }
+        if let Some(retry) = retry_advice(problem) {
+            line("retry", &retry);
+        }
+        text
+    }
+}
+
+fn client_exit_code(error: &ClientError) -> u8 {
+    match error {
+        ClientError::InvalidUrl { .. } => 2,
+        ClientError::Refused(problem) => refusal_exit_code(problem),
+        ClientError::Unavailable { .. } => 5,
+        ClientError::Unknown { .. } => 6,
+        ClientError::InvalidRequest(_) | ClientError::Unexpected { .. } => 1,
+    }
+}
+
+fn refusal_exit_code(problem: &Problem) -> u8 {
+    if problem.code.status() == 404 { 3 } else { 4 }
+}
+
+fn retry_advice(problem: &Problem) -> Option<String> {
+    let wait = problem.retry_after_ms.map(|wait_ms| {
+        let seconds = wait_ms.div_ceil(1_000);
+        format!("in {seconds} s")
+    });
+    let with = problem.retry_with.map(|with| match with {
+        RetryWith::NewId => "with a new id",
+    });
+    match (with, wait) {
+        (Some(with), Some(wait)) => Some(format!("{with}, {wait}")),
+        (Some(with), None) => Some(with.to_owned()),
+        (None, wait) => wait,
+    }
+}
+
+/// How a job stands, in words.
+pub(crate) fn end_of(job: &JobView) -> String {
+    match (job.state, job.code, job.reason) {
+        (JobState::Complete, Some(code), _) => format!("ended with code {code}"),
+        (JobState::Aborted, _, Some(reason)) => {
+            format!("was aborted: {}", crate::screen::word(&reason))
+        }
+        (state, _, _) => format!("is {}", crate::screen::word(&state)),
+    }
+}
+
+/// An error with what caused it, in one line.
+fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        // A transparent error says the same as its cause.
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(cause_text.trim_end());
+        }
+        next = cause.source();
+    }
+    printable(&text).into_owned()
+}
