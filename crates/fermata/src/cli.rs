@@ -5,14 +5,14 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::demo;
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
+use crate::{cluster, completions, demo, event, job, pool, server, worker};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
 #[command(name = "fermata", version, after_help = EXIT_CODES, max_term_width = 100)]
-struct Cli {
+pub(crate) struct Cli {
     /// How answers are written
     #[arg(
         long,
@@ -30,6 +30,22 @@ struct Cli {
 enum Command {
     /// Show it all on this machine in two minutes: three nodes, a killed leader, an audit
     Demo(demo::DemoArgs),
+    /// Execute jobs: one process each
+    Worker(worker::WorkerArgs),
+    #[command(hide = true)]
+    ExecForWorker(worker::group::ExecArgs),
+    /// Events: the definitions from which jobs are launched
+    Event(event::EventArgs),
+    /// Jobs: launch, list, watch and cancel them
+    Job(job::JobArgs),
+    /// Pools: what runs and waits together, and its rate window
+    Pool(pool::PoolArgs),
+    /// Servers: where jobs are executed
+    Server(server::ServerArgs),
+    /// The nodes of the cluster, and changes of them
+    Cluster(cluster::ClusterArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
 }
 
 /// Reads the command line and does what it says.
@@ -43,7 +59,7 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let format = cli.output;
-    match run(cli) {
+    match run(cli.command, format) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let code = error.exit_code();
@@ -56,8 +72,17 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(cli: Cli) -> Result<(), CommandError> {
-    match cli.command {
-        Command::Demo(args) => demo::run(args),
+fn run(command: Command, format: Format) -> Result<(), CommandError> {
+    let screen = Screen::output(format);
+    match command {
+        Command::Demo(args) => demo::run(&args, screen),
+        Command::Worker(args) => worker::run(args),
+        Command::ExecForWorker(args) => worker::group::exec(&args),
+        Command::Event(args) => event::run(&args, screen),
+        Command::Job(args) => job::run(&args, screen),
+        Command::Pool(args) => pool::run(&args, screen),
+        Command::Server(args) => server::run(&args, screen),
+        Command::Cluster(args) => cluster::run(&args, screen),
+        Command::Completions(args) => completions::run(&args),
     }
 }

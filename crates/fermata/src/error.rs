@@ -1,6 +1,7 @@
 //! How a command fails: what is said on standard error, and the exit code that scripts go by.
 
 use std::error::Error;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use fermata_client::ClientError;
 use fermata_client::worker::WorkerError;
 use serde_json::json;
 
-use crate::screen::{Format, Screen, printable};
+use crate::screen::{Format, Screen, Tone, printable, word};
 
 /// The exit codes, as `--help` shows them. They are stable.
 pub(crate) const EXIT_CODES: &str = "\
@@ -92,6 +93,14 @@ pub(crate) enum CommandError {
     /// The cluster said no, or did not answer.
     #[error(transparent)]
     Client(#[from] ClientError),
+    /// It is not known whether a job was launched.
+    #[error("whether job {id} was launched is unknown; repeat it with --id {id}")]
+    LaunchUnknown {
+        /// The id that it has, or will have.
+        id: String,
+        /// What was met.
+        source: ClientError,
+    },
     /// The worker gave up.
     #[error(transparent)]
     Worker(#[from] WorkerError),
@@ -102,7 +111,7 @@ pub(crate) enum CommandError {
         job: Box<JobView>,
     },
     /// The wait ended before the job had come so far.
-    #[error("job {id} is {state:?} after {seconds} s", seconds = .timeout_s)]
+    #[error("job {id} is {} after {timeout_s} s", word(state))]
     NotYet {
         /// The job.
         id: String,
@@ -110,6 +119,14 @@ pub(crate) enum CommandError {
         state: JobState,
         /// How long it was waited for.
         timeout_s: u64,
+    },
+    /// A worker's command that cannot be executed.
+    #[error("cannot execute {program:?}")]
+    NotExecuted {
+        /// The command.
+        program: OsString,
+        /// Why.
+        source: io::Error,
     },
     /// Some of many were refused; each refusal was shown.
     #[error("{refused} of {all} were refused")]
@@ -137,10 +154,15 @@ impl CommandError {
             | Self::Unreadable { .. }
             | Self::NotToml { .. }
             | Self::NotUnderstood { .. } => 2,
-            Self::Client(error) => client_exit_code(error),
+            Self::Client(error) | Self::LaunchUnknown { source: error, .. } => {
+                client_exit_code(error)
+            }
             Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem)) => {
                 refusal_exit_code(problem)
             }
+            // As of a shell.
+            Self::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
+            Self::NotExecuted { .. } => 126,
             Self::SomeRefused { .. } => 4,
             Self::NotYet { .. } => 7,
             Self::Worker(WorkerError::Invalid(_))
@@ -159,7 +181,7 @@ impl CommandError {
             Format::Json => self.as_json(),
             Format::Text => match self.problem() {
                 Some(problem) => self.with_problem(problem, screen),
-                None => format!("{}: {}\n", screen.bad("error"), causes(self)),
+                None => format!("{}: {}\n", screen.paint(Tone::Bad, "error"), causes(self)),
             },
         }
     }
@@ -189,7 +211,11 @@ impl CommandError {
             Self::NotUnderstood { .. } => self.to_string(),
             _ => problem.code.title().to_owned(),
         };
-        let mut text = format!("{}: {}\n", screen.bad("error"), printable(&title));
+        let mut text = format!(
+            "{}: {}\n",
+            screen.paint(Tone::Bad, "error"),
+            printable(&title)
+        );
         let mut line = |name: &str, value: &str| {
             // Writing to a string does not fail.
             let _ = writeln!(text, "  {name:<7} {}", printable(value));
@@ -243,9 +269,9 @@ pub(crate) fn end_of(job: &JobView) -> String {
     match (job.state, job.code, job.reason) {
         (JobState::Complete, Some(code), _) => format!("ended with code {code}"),
         (JobState::Aborted, _, Some(reason)) => {
-            format!("was aborted: {}", crate::screen::word(&reason))
+            format!("was aborted: {}", word(&reason))
         }
-        (state, _, _) => format!("is {}", crate::screen::word(&state)),
+        (state, _, _) => format!("is {}", word(&state)),
     }
 }
 

@@ -7,9 +7,22 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod cluster;
+mod completions;
+mod definitions;
 mod demo;
 mod error;
+mod event;
+mod job;
+mod limits;
+mod logging;
+mod pool;
+mod remote;
 mod screen;
+mod server;
+mod signals;
+mod table;
+mod worker;
 
 use std::process::ExitCode;
 

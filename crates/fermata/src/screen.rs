@@ -75,33 +75,40 @@ impl Screen {
         }
     }
 
-    pub(crate) fn good(self, text: &str) -> String {
-        self.painted("32", text)
-    }
-
-    pub(crate) fn bad(self, text: &str) -> String {
-        self.painted("31", text)
-    }
-
-    pub(crate) fn busy(self, text: &str) -> String {
-        self.painted("33", text)
-    }
-
-    pub(crate) fn strong(self, text: &str) -> String {
-        self.painted("1", text)
-    }
-
-    pub(crate) fn faint(self, text: &str) -> String {
-        self.painted("2", text)
-    }
-
-    fn painted(self, code: &str, text: &str) -> String {
+    /// The text in a colour, where there are colours.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        let code = match tone {
+            Tone::Plain => return text.to_owned(),
+            Tone::Strong => "1",
+            Tone::Faint => "2",
+            Tone::Bad => "31",
+            Tone::Good => "32",
+            Tone::Busy => "33",
+        };
         if self.has_colours && !text.is_empty() {
             format!("\u{1b}[{code}m{text}\u{1b}[0m")
         } else {
             text.to_owned()
         }
     }
+}
+
+/// What a colour says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// A heading.
+    Strong,
+    /// Of little interest.
+    Faint,
+    /// Failed, or gone.
+    Bad,
+    /// Well, or done.
+    Good,
+    /// Under way.
+    Busy,
 }
 
 /// Writes to standard output at once, so that a watcher sees it when it happens.

@@ -320,7 +320,7 @@ pub(crate) fn entries(
 ///
 /// # Errors
 /// The head or the tail is larger than the connection allows.
-pub(crate) fn frame<T: Serialize>(
+pub fn frame<T: Serialize>(
     message: &T,
     tail: &[u8],
     tail_bytes_max: u32,
@@ -350,9 +350,11 @@ pub(crate) fn frame<T: Serialize>(
 
 /// What stands before a frame's head.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Header {
-    pub(crate) head_bytes: u32,
-    pub(crate) tail_bytes: u32,
+pub struct Header {
+    /// Bytes of the head.
+    pub head_bytes: u32,
+    /// Bytes of the tail.
+    pub tail_bytes: u32,
 }
 
 impl Header {
@@ -367,7 +369,7 @@ impl Header {
     ///
     /// # Errors
     /// Another version, or lengths beyond the bounds.
-    pub(crate) fn parse(
+    pub fn parse(
         bytes: &[u8; FRAME_HEADER_BYTES],
         tail_bytes_max: u32,
     ) -> Result<(Header, u32), FormatError> {
@@ -402,7 +404,7 @@ impl Header {
     ///
     /// # Errors
     /// The checksum differs, or the head is no such message.
-    pub(crate) fn decode<T: serde::de::DeserializeOwned>(
+    pub fn decode<T: serde::de::DeserializeOwned>(
         self,
         sum: u32,
         head: &[u8],
