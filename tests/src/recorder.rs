@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use fermata_api::jobs::{AbortReason, JobState, JobView, LaunchRequest, Wait};
-use fermata_audit::{Ended, Expectation, History, Launch, LogPlace, Lost, LostReason, Record};
+use fermata_audit::{Ended, Expectation, History, Launch, LaunchPlace, Lost, LostReason, Record};
 use fermata_audit::{Report, check};
 use fermata_client::{Client, ClientError};
 
@@ -64,7 +64,7 @@ impl Recorder {
             sent_us: now_us(),
             answered_us: None,
             was_aborted: false,
-            launch_index: None,
+            place: None,
             due_us: None,
         };
         let result = self.client.launch(request).await;
@@ -72,9 +72,9 @@ impl Recorder {
             Ok(job) => {
                 launch.answered_us = Some(now_us());
                 launch.priority = job.priority.get();
-                launch.launch_index = Some(LogPlace {
-                    index: job.launch_index.index,
-                    ordinal: job.launch_index.ordinal,
+                launch.place = Some(LaunchPlace {
+                    number: job.launch_number,
+                    at_us: job.launched_at.unix_us(),
                 });
             }
             // What was certainly not done must not run, like what was aborted at once.

@@ -24,7 +24,7 @@ fn without_identity(job: &Value) -> Value {
     for field in [
         "id",
         "launched_at",
-        "launch_index",
+        "launch_number",
         "started_at",
         "start_index",
     ] {
@@ -146,7 +146,7 @@ async fn one_id_at_two_nodes_at_once_is_one_job() {
 fn assert_same_job(one: &Reply, other: &Reply) {
     assert_eq!(one.status, 201, "{}", one.json);
     assert_eq!(other.status, 201, "{}", other.json);
-    for field in ["id", "launched_at", "launch_index", "attempt"] {
+    for field in ["id", "launched_at", "launch_number", "attempt"] {
         assert_eq!(one.json[field], other.json[field], "{field}");
     }
 }

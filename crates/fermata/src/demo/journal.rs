@@ -56,7 +56,8 @@ impl Journals {
                     begun_us: begin.at_us,
                     ended_us: None,
                 };
-                self.executions.insert((begin.job, begin.attempt), execution);
+                self.executions
+                    .insert((begin.job, begin.attempt), execution);
             }
             Record::End(end) => {
                 let begun = self.executions.get_mut(&(end.job, end.attempt));

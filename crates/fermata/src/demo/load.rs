@@ -10,7 +10,7 @@ use fermata_api::events::Event;
 use fermata_api::jobs::{JobState, JobView, LaunchRequest, Priority, Wait};
 use fermata_api::limits::{Align, JobLimit, Limit, QueueLimit};
 use fermata_api::params::Params;
-use fermata_audit::{Ended, Expectation, Launch, LogPlace, Rate, Record, Windows};
+use fermata_audit::{Ended, Expectation, Launch, LaunchPlace, Rate, Record, Windows};
 use fermata_client::{Client, ClientError};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -91,11 +91,13 @@ impl Load {
             sent_us: now_us(),
             answered_us: None,
             was_aborted: false,
-            launch_index: None,
+            place: None,
             due_us: None,
         };
         let sent = Instant::now();
-        self.ledger().launches.insert(launch.job.clone(), launch.clone());
+        self.ledger()
+            .launches
+            .insert(launch.job.clone(), launch.clone());
         let answer = loop {
             match self.client.launch(request.clone()).await {
                 Err(ClientError::Unavailable { .. } | ClientError::Unknown { .. }) => {}
@@ -106,9 +108,9 @@ impl Load {
         let mut ledger = self.ledger();
         match answer {
             Ok(job) => {
-                launch.launch_index = Some(LogPlace {
-                    index: job.launch_index.index,
-                    ordinal: job.launch_index.ordinal,
+                launch.place = Some(LaunchPlace {
+                    number: job.launch_number,
+                    at_us: job.launched_at.unix_us(),
                 });
                 ledger.accepted += 1;
                 ledger.last_answered = ledger.last_answered.max(Some((sent, Instant::now())));
@@ -153,7 +155,9 @@ impl Load {
         let records = [Record::Expect(expectation())].into_iter();
         let mut text = String::new();
         for record in records.chain(launches).chain(ends) {
-            let line = record.to_line().map_err(|error| unwritten(path, error.into()))?;
+            let line = record
+                .to_line()
+                .map_err(|error| unwritten(path, error.into()))?;
             text.push_str(&line);
         }
         let mut file = std::fs::File::create(path).map_err(|error| unwritten(path, error))?;

@@ -130,11 +130,16 @@ pub(crate) fn run(args: &DemoArgs, screen: Screen) -> Result<(), CommandError> {
             doing: "start the runtime",
             source,
         })?;
-    let seed = args.seed.unwrap_or_else(|| u64::from(std::process::id()) ^ now_us().unsigned_abs());
+    let seed = args
+        .seed
+        .unwrap_or_else(|| u64::from(std::process::id()) ^ now_us().unsigned_abs());
     let mut show = Show::new(screen);
     let mut stage = Stage::new().map_err(demo_failed)?;
     let ended = runtime.block_on(async {
-        let plot = timeout(Duration::from_secs(DEMO_S_MAX), play(&mut stage, &mut show, seed));
+        let plot = timeout(
+            Duration::from_secs(DEMO_S_MAX),
+            play(&mut stage, &mut show, seed),
+        );
         let ended = tokio::select! {
             ended = plot => ended.unwrap_or_else(|_| Err(too_slow("the whole demo", DEMO_S_MAX))),
             ended = interrupted() => ended,
@@ -308,7 +313,10 @@ async fn restart(stage: &mut Stage, show: &mut Show, node: Option<u64>) -> Resul
     };
     let begun = Instant::now();
     stage.restart(node)?;
-    let entries = until("the node has caught up", async || stage.caught_up(node).await).await?;
+    let entries = until("the node has caught up", async || {
+        stage.caught_up(node).await
+    })
+    .await?;
     show.tell_or_ignore(&Happening::Restarted {
         node,
         after_ms: begun.elapsed().as_millis(),

@@ -101,7 +101,8 @@ impl Show {
     /// Standard output cannot be written.
     pub(super) fn tell(&mut self, happening: &Happening<'_>) -> Result<(), CommandError> {
         self.clear();
-        self.screen.show_next(happening, |screen| text(screen, happening))
+        self.screen
+            .show_next(happening, |screen| text(screen, happening))
     }
 
     /// As [`Show::tell`]; that nobody listens does not change what is proved.
@@ -232,7 +233,8 @@ fn opening(screen: Screen, seed: u64) -> String {
 
 /// The report, its verdicts painted.
 fn audit(screen: Screen, report: &Report) -> String {
-    let lead = "What the workers' journals and the clients' records say, without asking the cluster:";
+    let lead =
+        "What the workers' journals and the clients' records say, without asking the cluster:";
     let mut text = format!("\n{}\n", screen.paint(Tone::Strong, lead));
     for line in report.to_string().lines() {
         let tone = match line.split_whitespace().next() {

@@ -7,7 +7,6 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use fermata_api::cluster::ClusterView;
-use fermata_api::servers::ServerBody;
 use fermata_client::{Client, ClientError, ClientOptions};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -105,7 +104,8 @@ impl Stage {
             command.arg("--journal").arg(self.journal(name));
             command.args(["--url", &self.urls().join(",")]);
             command.arg("--").args(JOB);
-            self.workers.push(Process::start(name, command, &self.path)?);
+            self.workers
+                .push(Process::start(name, command, &self.path)?);
         }
         for name in WORKERS {
             until("the workers are online", async || {
@@ -215,7 +215,10 @@ impl Stage {
 
     /// A process that ended by itself is the end of the demo.
     pub(super) fn check(&mut self) -> Result<(), DemoError> {
-        let nodes = self.nodes.iter_mut().filter_map(|node| node.process.as_mut());
+        let nodes = self
+            .nodes
+            .iter_mut()
+            .filter_map(|node| node.process.as_mut());
         for process in nodes.chain(&mut self.workers) {
             if !matches!(process.child.try_wait(), Ok(None)) {
                 return Err(DemoError::Ended {
@@ -287,7 +290,9 @@ impl Process {
         let doing = format!("start {name}");
         let output = File::options().create(true).append(true).open(&log);
         let output = output.map_err(|source| system(&doing, source))?;
-        let errors = output.try_clone().map_err(|source| system(&doing, source))?;
+        let errors = output
+            .try_clone()
+            .map_err(|source| system(&doing, source))?;
         let child = command
             .stdin(Stdio::null())
             .stdout(output)
@@ -315,7 +320,10 @@ impl Process {
 
     /// Waits for its end; SIGKILL where it takes too long.
     async fn ended(mut self) {
-        if timeout(Duration::from_secs(STOP_S_MAX), self.child.wait()).await.is_err() {
+        if timeout(Duration::from_secs(STOP_S_MAX), self.child.wait())
+            .await
+            .is_err()
+        {
             let _ = self.child.kill().await;
         }
     }
@@ -353,13 +361,16 @@ fn of_node(view: &ClusterView, id: u64) -> Option<&fermata_api::cluster::NodeVie
 /// The running program, to be started again.
 fn this_program() -> Result<Command, DemoError> {
     let path = std::env::current_exe();
-    path.map(Command::new).map_err(|source| system("find this program's file", source))
+    path.map(Command::new)
+        .map_err(|source| system("find this program's file", source))
 }
 
 /// The memory of a process in KiB, as Linux tells it; of one that is gone, nothing.
 fn resident_kib(pid: u32) -> Option<u64> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
     line.trim().strip_suffix("kB")?.trim().parse().ok()
 }
 

@@ -57,7 +57,12 @@ pub(crate) struct WorkerArgs {
     #[arg(long, env = "FERMATA_SERVER", value_name = "ID")]
     server: String,
     /// A group that events may name as their target. May be repeated
-    #[arg(long = "group", env = "FERMATA_GROUPS", value_delimiter = ',', value_name = "GROUP")]
+    #[arg(
+        long = "group",
+        env = "FERMATA_GROUPS",
+        value_delimiter = ',',
+        value_name = "GROUP"
+    )]
     groups: Vec<String>,
     /// Most jobs at once, in units of weight; else as many as this machine has processors
     #[arg(
