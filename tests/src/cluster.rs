@@ -374,8 +374,8 @@ fn read_ready_file(path: &Path) -> Option<Ready> {
     let text = std::fs::read_to_string(path).ok()?;
     let value: Value = serde_json::from_str(&text).ok()?;
     Some(Ready {
-        client: value["client"].as_str()?.parse().ok()?,
-        peer: value["peer"].as_str()?.parse().ok()?,
+        client: value["client_address"].as_str()?.parse().ok()?,
+        peer: value["peer_address"].as_str()?.parse().ok()?,
     })
 }
 

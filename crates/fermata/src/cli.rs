@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::{cluster, completions, demo, event, job, pool, server, worker};
+use crate::{cluster, completions, demo, dev, event, job, pool, serve, server, worker};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -30,6 +30,10 @@ pub(crate) struct Cli {
 enum Command {
     /// Show it all on this machine in two minutes: three nodes, a killed leader, an audit
     Demo(demo::DemoArgs),
+    /// A conductor and a worker on this machine, to try things with
+    Dev(dev::DevArgs),
+    /// One node of a cluster
+    Serve(serve::ServeArgs),
     /// Execute jobs: one process each
     Worker(worker::WorkerArgs),
     #[command(hide = true)]
@@ -76,6 +80,8 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
     let screen = Screen::output(format);
     match command {
         Command::Demo(args) => demo::run(&args, screen),
+        Command::Dev(args) => dev::run(args, screen),
+        Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),
         Command::ExecForWorker(args) => worker::group::exec(&args),
         Command::Event(args) => event::run(&args, screen),

@@ -6,7 +6,7 @@ use fermata_api::cluster::{ClusterView, MemberBody, NodeView, Role};
 use crate::error::CommandError;
 use crate::remote::{RemoteArgs, block_on};
 use crate::screen::{Screen, Tone, word};
-use crate::table::{Cell, maybe, table};
+use crate::table::{Cell, cell, maybe, table};
 
 /// What to do with the cluster.
 #[derive(Debug, clap::Args)]
@@ -105,14 +105,14 @@ fn row(node: &NodeView) -> [Cell; 10] {
         Role::Unreachable => Tone::Bad,
     };
     [
-        node.id.into(),
+        cell(node.id),
         Cell::new(tone, word(&node.role)),
-        if node.voter { "yes" } else { "no" }.into(),
+        cell(if node.voter { "yes" } else { "no" }),
         maybe(node.last_index),
         maybe(node.applied),
         maybe(node.lag),
         maybe(node.client_url.as_ref()),
-        (&node.peer_address).into(),
+        cell(&node.peer_address),
         maybe(node.time_zone.as_ref()),
         maybe(node.clock_skew_ms.map(|skew_ms| format!("{skew_ms} ms"))),
     ]

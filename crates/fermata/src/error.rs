@@ -4,13 +4,17 @@ use std::error::Error;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fermata_api::jobs::{JobState, JobView};
 use fermata_api::problem::{Problem, RetryWith};
 use fermata_client::ClientError;
 use fermata_client::worker::WorkerError;
+use fermata_server::ServeError;
+use fermata_server::member::ReplicaError;
 use serde_json::json;
+use tokio::task::JoinError;
 
 use crate::screen::{Format, Screen, Tone, printable, word};
 
@@ -101,6 +105,20 @@ pub(crate) enum CommandError {
         /// What was met.
         source: ClientError,
     },
+    /// An address that cannot be listened on.
+    #[error("cannot listen for clients on {address}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// The member of the cluster cannot be opened, or has failed.
+    #[error(transparent)]
+    Member(Box<ReplicaError>),
+    /// The edge has failed.
+    #[error(transparent)]
+    Edge(#[from] ServeError),
     /// The worker gave up.
     #[error(transparent)]
     Worker(#[from] WorkerError),
@@ -153,7 +171,9 @@ impl CommandError {
             | Self::Missing { .. }
             | Self::Unreadable { .. }
             | Self::NotToml { .. }
+            | Self::Listen { .. }
             | Self::NotUnderstood { .. } => 2,
+            Self::Member(error) => member_exit_code(error),
             Self::Client(error) | Self::LaunchUnknown { source: error, .. } => {
                 client_exit_code(error)
             }
@@ -166,12 +186,28 @@ impl CommandError {
             Self::SomeRefused { .. } => 4,
             Self::NotYet { .. } => 7,
             Self::Worker(WorkerError::Invalid(_))
+            | Self::Edge(_)
             | Self::Unwritable { .. }
             | Self::System { .. }
             | Self::Answer(_)
             | Self::JobFailed { .. }
             | Self::Interrupted
             | Self::Demo(_) => 1,
+        }
+    }
+
+    /// The edge ended although nobody asked it to.
+    pub(crate) fn edge(served: Result<Result<(), ServeError>, JoinError>) -> Self {
+        match served {
+            Ok(Ok(())) => Self::System {
+                doing: "serve clients",
+                source: io::ErrorKind::ConnectionAborted.into(),
+            },
+            Ok(Err(error)) => error.into(),
+            Err(error) => Self::System {
+                doing: "serve clients",
+                source: error.into(),
+            },
         }
     }
 
@@ -242,6 +278,17 @@ fn client_exit_code(error: &ClientError) -> u8 {
         ClientError::Unavailable { .. } => 5,
         ClientError::Unknown { .. } => 6,
         ClientError::InvalidRequest(_) | ClientError::Unexpected { .. } => 1,
+    }
+}
+
+fn member_exit_code(error: &ReplicaError) -> u8 {
+    match error {
+        ReplicaError::InUse { .. }
+        | ReplicaError::Foreign { .. }
+        | ReplicaError::Listen { .. }
+        | ReplicaError::NothingThere { .. }
+        | ReplicaError::Invalid { .. } => 2,
+        _ => 1,
     }
 }
 

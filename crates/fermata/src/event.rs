@@ -12,7 +12,7 @@ use crate::error::CommandError;
 use crate::limits::{limit, limits};
 use crate::remote::{ListArgs, RemoteArgs, block_on, more};
 use crate::screen::{Screen, Tone, word};
-use crate::table::{Cell, facts, maybe, table};
+use crate::table::{Cell, cell, facts, maybe, table};
 
 /// What to do with events.
 #[derive(Debug, clap::Args)]
@@ -127,8 +127,8 @@ fn row(event: &Event) -> [Cell; 6] {
     [
         maybe(event.id.as_ref()),
         enabled(event.enabled),
-        limits(&event.limits).into(),
-        event.targets.join(",").into(),
+        cell(limits(&event.limits)),
+        cell(event.targets.join(",")),
         maybe(event.category.as_ref()),
         maybe(event.title.as_ref()),
     ]
@@ -146,24 +146,21 @@ pub(crate) fn enabled(is_enabled: bool) -> Cell {
 fn described(event: &Event, screen: Screen) -> String {
     let one = [
         ("event", Some(maybe(event.id.as_ref()))),
-        ("title", event.title.as_ref().map(Cell::from)),
-        ("type", Some(word(&event.r#type).into())),
+        ("title", event.title.as_ref().map(cell)),
+        ("type", Some(cell(word(&event.r#type)))),
         ("enabled", Some(enabled(event.enabled))),
-        ("revision", event.revision.map(Cell::from)),
-        ("category", event.category.as_ref().map(Cell::from)),
-        ("priority", Some(event.priority.get().into())),
-        ("targets", Some(event.targets.join(", ").into())),
-        ("algo", Some(word(&event.algo).into())),
-        ("resolve_limits", Some(word(&event.resolve_limits).into())),
+        ("revision", event.revision.map(cell)),
+        ("category", event.category.as_ref().map(cell)),
+        ("priority", Some(cell(event.priority.get()))),
+        ("targets", Some(cell(event.targets.join(", ")))),
+        ("algo", Some(cell(word(&event.algo)))),
+        ("resolve_limits", Some(cell(word(&event.resolve_limits)))),
         (
             "params",
-            event.params.as_ref().map(|p| p.as_json().to_owned().into()),
+            event.params.as_ref().map(|p| cell(p.as_json().to_owned())),
         ),
     ];
-    let limits = event
-        .limits
-        .iter()
-        .map(|l| ("limit", Some(limit(l).into())));
+    let limits = event.limits.iter().map(|l| ("limit", Some(cell(limit(l)))));
     let nodes = event.nodes.iter().map(|node| {
         let text = format!(
             "{}: {} {}",
@@ -171,7 +168,7 @@ fn described(event: &Event, screen: Screen) -> String {
             node.event.as_deref().unwrap_or_default(),
             crate::limits::limits(&node.limits)
         );
-        ("node", Some(text.into()))
+        ("node", Some(cell(text)))
     });
     facts(screen, one.into_iter().chain(limits).chain(nodes))
 }

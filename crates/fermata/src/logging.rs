@@ -7,8 +7,9 @@ use tracing_subscriber::EnvFilter;
 
 use crate::error::CommandError;
 
-/// What is logged where nothing else is said.
-const FILTER_DEFAULT: &str = "info";
+/// What is logged where nothing else is said: of Raft and its log, what is wrong; how they get
+/// about their work is theirs.
+const FILTER_DEFAULT: &str = "info,openraft=warn,chunked_wal=warn,raft_log=warn";
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
@@ -27,7 +28,7 @@ pub(crate) enum LogFormat {
 #[command(next_help_heading = "Log")]
 pub(crate) struct LogArgs {
     /// What is logged: a level, or levels by module, as in `info,fermata_replica=debug`. Else
-    /// RUST_LOG says it, else it is `info`
+    /// RUST_LOG says it, else it is `info`, with Raft's inner workings left out
     #[arg(long, env = "FERMATA_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
     /// How the log is written

@@ -8,7 +8,7 @@ use fermata_client::Client;
 use crate::error::CommandError;
 use crate::remote::{ListArgs, RemoteArgs, block_on, more};
 use crate::screen::{Screen, Tone, word};
-use crate::table::{Cell, facts, maybe, table};
+use crate::table::{Cell, cell, facts, maybe, table};
 
 /// What to do with pools.
 #[derive(Debug, clap::Args)]
@@ -102,10 +102,10 @@ async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(
 fn row(pool: &PoolView) -> [Cell; 7] {
     let LimitsInForce { amount, queue, .. } = pool.limits;
     [
-        (&pool.id).into(),
+        cell(&pool.id),
         of(pool.running, amount),
         of(pool.waiting, queue),
-        pool.delayed.into(),
+        cell(pool.delayed),
         pool.window.as_ref().map(starts).unwrap_or_default(),
         maybe(pool.window.as_ref().and_then(|window| window.expires_at)),
         pool.waits_for.as_ref().map(gate).unwrap_or_default(),
@@ -116,8 +116,8 @@ fn row(pool: &PoolView) -> [Cell; 7] {
 fn of(count: u64, most: Option<u64>) -> Cell {
     match most {
         Some(most) if count >= most => Cell::new(Tone::Busy, format!("{count}/{most}")),
-        Some(most) => format!("{count}/{most}").into(),
-        None => count.into(),
+        Some(most) => cell(format!("{count}/{most}")),
+        None => cell(count),
     }
 }
 
@@ -146,22 +146,22 @@ fn described(pool: &PoolView, screen: Screen) -> String {
     facts(
         screen,
         [
-            ("pool", Some((&pool.id).into())),
+            ("pool", Some(cell(&pool.id))),
             ("running", Some(of(pool.running, amount))),
             ("waiting", Some(of(pool.waiting, queue))),
-            ("delayed", Some(pool.delayed.into())),
-            ("rate", rate.map(|rate| rate_in_force(&rate).into())),
-            ("head", pool.head.as_ref().map(Cell::from)),
+            ("delayed", Some(cell(pool.delayed))),
+            ("rate", rate.map(|rate| cell(rate_in_force(&rate)))),
+            ("head", pool.head.as_ref().map(cell)),
             ("waits for", pool.waits_for.as_ref().map(gate)),
-            ("override", set.map(|set| word(set).into())),
+            ("override", set.map(|set| cell(word(set)))),
             ("starts", window.map(starts)),
             (
                 "expires at",
-                window.and_then(|window| window.expires_at).map(Cell::from),
+                window.and_then(|window| window.expires_at).map(cell),
             ),
             (
                 "next at",
-                window.and_then(|window| window.next_at).map(Cell::from),
+                window.and_then(|window| window.next_at).map(cell),
             ),
         ],
     )

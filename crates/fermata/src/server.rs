@@ -9,7 +9,7 @@ use crate::error::CommandError;
 use crate::event::enabled;
 use crate::remote::{ListArgs, RemoteArgs, block_on, more};
 use crate::screen::{Screen, Tone};
-use crate::table::{Cell, maybe, table};
+use crate::table::{Cell, cell, maybe, table};
 
 /// What to do with servers.
 #[derive(Debug, clap::Args)]
@@ -106,13 +106,13 @@ fn row(server: &ServerView) -> [Cell; 8] {
         None => server.weight.to_string(),
     };
     [
-        (&server.id).into(),
+        cell(&server.id),
         online,
         enabled(server.enabled),
-        server.groups.join(",").into(),
-        server.starting.into(),
-        server.active.into(),
-        capacity.into(),
+        cell(server.groups.join(",")),
+        cell(server.starting),
+        cell(server.active),
+        cell(capacity),
         maybe(server.seen_at),
     ]
 }

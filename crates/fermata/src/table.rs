@@ -28,15 +28,14 @@ impl Cell {
     }
 }
 
-impl<T: ToString> From<T> for Cell {
-    fn from(value: T) -> Self {
-        Self::new(Tone::Plain, value.to_string())
-    }
+/// A value as a cell.
+pub(crate) fn cell(value: impl ToString) -> Cell {
+    Cell::new(Tone::Plain, value.to_string())
 }
 
 /// A value that may be absent, as a cell.
 pub(crate) fn maybe<T: ToString>(value: Option<T>) -> Cell {
-    value.map_or_else(Cell::default, Cell::from)
+    value.map_or_else(Cell::default, cell)
 }
 
 /// The rows under their heading.

@@ -36,6 +36,8 @@ const ON_ITS_WAY_MS_MAX: u64 = 100;
 
 /// The places there are.
 pub(crate) struct Admission {
+    calls_max: usize,
+    held_max: usize,
     calls: Arc<Semaphore>,
     held: Arc<Semaphore>,
     body_bytes: Arc<Semaphore>,
@@ -59,10 +61,18 @@ struct Taken {
 impl Admission {
     pub(crate) fn new(config: &Config) -> Self {
         Self {
+            calls_max: config.calls_max,
+            held_max: config.held_max,
             calls: Arc::new(Semaphore::new(config.calls_max)),
             held: Arc::new(Semaphore::new(config.held_max)),
             body_bytes: Arc::new(Semaphore::new(config.body_bytes_max)),
         }
+    }
+
+    /// How many calls are being worked on, and how many are held.
+    pub(crate) fn taken(&self) -> (usize, usize) {
+        let calls = self.calls_max - self.calls.available_permits();
+        (calls, self.held_max - self.held.available_permits())
     }
 
     fn admit(&self) -> Result<Arc<Place>, Refused> {

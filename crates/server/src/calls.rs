@@ -7,4 +7,5 @@ pub(crate) mod jobs;
 pub(crate) mod poll;
 pub(crate) mod pools;
 pub(crate) mod probes;
+pub(crate) mod rate_headers;
 pub(crate) mod servers;

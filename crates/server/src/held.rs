@@ -128,10 +128,7 @@ impl Edge {
         if !has_come {
             return refused::json(StatusCode::ACCEPTED, &view);
         }
-        match self.launched(view) {
-            Ok(view) => refused::json(StatusCode::CREATED, &view),
-            Err(problem) => refused::problem(&problem),
-        }
+        self.launch_answer(view)
     }
 
     async fn hold_look(&self, hold: Hold, headers: &HeaderMap, body: &Bytes) -> Response {

@@ -100,6 +100,9 @@ pub(crate) fn router(edge: &Edge) -> Router {
 
 /// Logs each call once: what it was and how it was answered, never what it carried (F39).
 async fn log(request: Request, next: Next) -> Response {
+    if !tracing::enabled!(tracing::Level::DEBUG) {
+        return next.run(request).await;
+    }
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let begun = tokio::time::Instant::now();

@@ -218,7 +218,16 @@ async fn a_shut_rate_says_when_to_come_back() {
     let limit = json!([{"type": "rate", "key": "mail", "count": 1, "per_seconds": 604_800,
                         "style": "sliding"}]);
     let launch = |id: &str| json!({"id": id, "limits": limit});
-    assert_eq!(node.post("/v1/jobs", launch("a")).await.status, 201);
+    let answer = node.post("/v1/jobs", launch("a")).await;
+    assert_eq!(answer.status, 201);
+    assert_eq!(
+        answer.header("ratelimit-policy"),
+        Some("\"rate:mail\";q=1;w=604800")
+    );
+    assert_eq!(
+        answer.header("ratelimit"),
+        Some("\"rate:mail\";r=0;t=604800")
+    );
     let answer = node.post("/v1/jobs", launch("b")).await;
     assert_eq!(answer.outcome(), (429, "rate_limited".to_owned()));
     let after: u64 = answer
@@ -234,6 +243,31 @@ async fn a_shut_rate_says_when_to_come_back() {
             .is_some_and(|ms| ms <= after * 1_000)
     );
     assert_eq!(started["state"], "starting");
+    let free = node.post("/v1/jobs", json!({"delay_s": 1})).await;
+    assert_eq!(free.header("ratelimit"), None, "it has no rate");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_tightest_rate_is_shown() {
+    let node = harness::alone().await;
+    let limits = json!([
+        {"type": "job", "rate": 9, "window": 604_800, "align": "utc", "cap_key": "a/b é"},
+        {"type": "rate", "key": "mail", "count": 5, "per_seconds": 600, "style": "token_bucket", "burst": 3},
+    ]);
+    let body = json!({"executor": "caller", "limits": limits});
+    let answer = node.post("/v1/jobs", body.clone()).await;
+    assert_eq!(answer.status, 201);
+    let policy = answer.header("ratelimit-policy");
+    assert_eq!(policy, Some("\"rate:mail\";q=3;w=600"));
+    assert!(
+        answer
+            .header("ratelimit")
+            .is_some_and(|left| left.starts_with("\"rate:mail\";r=2;t="))
+    );
+    let own = json!({"executor": "caller", "limits": [limits[0]]});
+    let answer = node.post("/v1/jobs", own).await;
+    let left = answer.header("ratelimit").expect("a rate");
+    assert!(left.starts_with("\"cap:a%2Fb%20%C3%A9\";r=7;t="), "{left}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -4,7 +4,7 @@ use fermata_api::jobs::{JobState, JobView};
 
 use crate::limits::limit;
 use crate::screen::{Screen, Tone, printable, word};
-use crate::table::{Cell, facts, maybe};
+use crate::table::{Cell, cell, facts, maybe};
 
 /// The heading of [`row`].
 pub(super) const HEADING: [&str; 8] = [
@@ -14,14 +14,14 @@ pub(super) const HEADING: [&str; 8] = [
 /// A job in a table.
 pub(super) fn row(job: &JobView) -> [Cell; 8] {
     [
-        (&job.id).into(),
+        cell(&job.id),
         state(job),
         end(job),
         maybe(job.pool.as_ref()),
-        job.priority.get().into(),
-        job.attempt.into(),
+        cell(job.priority.get()),
+        cell(job.attempt),
         maybe(job.server.as_ref()),
-        job.launched_at.into(),
+        cell(job.launched_at),
     ]
 }
 
@@ -50,35 +50,35 @@ pub(super) fn line(job: &JobView, screen: Screen) -> String {
 /// All that is known of a job.
 pub(super) fn described(job: &JobView, screen: Screen) -> String {
     let node = job.workflow.as_ref();
-    let lines = |text: &str| Cell::from(printable(text));
+    let lines = |text: &str| cell(printable(text));
     let one = [
-        ("job", Some((&job.id).into())),
+        ("job", Some(cell(&job.id))),
         ("state", Some(state(job))),
-        ("code", job.code.map(Cell::from)),
-        ("reason", job.reason.map(|reason| word(&reason).into())),
-        ("event", job.event.as_ref().map(Cell::from)),
-        ("pool", job.pool.as_ref().map(Cell::from)),
-        ("priority", Some(job.priority.get().into())),
-        ("position", job.position.map(Cell::from)),
-        ("executor", Some(word(&job.executor).into())),
+        ("code", job.code.map(cell)),
+        ("reason", job.reason.map(|reason| cell(word(&reason)))),
+        ("event", job.event.as_ref().map(cell)),
+        ("pool", job.pool.as_ref().map(cell)),
+        ("priority", Some(cell(job.priority.get()))),
+        ("position", job.position.map(cell)),
+        ("executor", Some(cell(word(&job.executor)))),
         (
             "workflow",
-            node.map(|node| format!("{} of {}", node.node, node.job).into()),
+            node.map(|node| cell(format!("{} of {}", node.node, node.job))),
         ),
-        ("attempt", Some(job.attempt.into())),
-        ("server", job.server.as_ref().map(Cell::from)),
-        ("told to stop", job.cancel.then(|| "yes".into())),
-        ("launched", Some(job.launched_at.into())),
-        ("due", job.due_at.map(Cell::from)),
-        ("started", job.started_at.map(Cell::from)),
-        ("active", job.active_at.map(Cell::from)),
-        ("ended", job.ended_at.map(Cell::from)),
-        ("lease", job.lease_s.map(|s| format!("{s} s").into())),
+        ("attempt", Some(cell(job.attempt))),
+        ("server", job.server.as_ref().map(cell)),
+        ("told to stop", job.cancel.then(|| cell("yes"))),
+        ("launched", Some(cell(job.launched_at))),
+        ("due", job.due_at.map(cell)),
+        ("started", job.started_at.map(cell)),
+        ("active", job.active_at.map(cell)),
+        ("ended", job.ended_at.map(cell)),
+        ("lease", job.lease_s.map(|s| cell(format!("{s} s")))),
         ("params", job.params.as_ref().map(|p| lines(p.as_json()))),
     ];
     let limits = job.limits.iter().map(|sourced| {
         let text = format!("{} ({})", limit(&sourced.limit), word(&sourced.source));
-        ("limit", Some(text.into()))
+        ("limit", Some(cell(text)))
     });
     let mut text = facts(screen, one.into_iter().chain(limits));
     for meta in &job.meta {
@@ -99,8 +99,8 @@ fn state(job: &JobView) -> Cell {
 
 fn end(job: &JobView) -> Cell {
     match (job.code, job.reason) {
-        (Some(code), _) => format!("code {code}").into(),
-        (None, Some(reason)) => word(&reason).into(),
+        (Some(code), _) => cell(format!("code {code}")),
+        (None, Some(reason)) => cell(word(&reason)),
         (None, None) => Cell::default(),
     }
 }

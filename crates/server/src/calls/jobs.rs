@@ -18,12 +18,13 @@ use fermata_pool::time::Instant;
 use http::StatusCode;
 
 use crate::admission::Deadline;
+use crate::calls::rate_headers;
 use crate::convert::outward::{self, Detail};
 use crate::convert::{inward, refusals};
 use crate::edge::{Edge, unexpected};
 use crate::ids;
 use crate::input::{self, Id, Query};
-use crate::refused::{Refused, json};
+use crate::refused::{self, Refused, json};
 
 /// Most rows that one page of jobs looks at: a rare filter ends a page early and goes on from
 /// there, instead of holding everything up.
@@ -126,19 +127,34 @@ impl Edge {
         let detail = format!("job {} was aborted: {code}", job.id);
         let mut problem = Problem::new(code, detail);
         if code == ErrorCode::RateLimited {
-            let at = self.replica.now();
-            let opens = self.replica.read(|pool| {
+            problem.retry_after_ms = self.replica.read(|pool| {
                 let view = pool.job(&job.id)?;
-                rates_open_at(pool, &view, at)
-            });
-            problem.retry_after_ms = opens.map(|opens| {
-                let opens_ms = opens.ms_up();
-                u64::try_from(opens_ms - at.us().div_euclid(1_000)).unwrap_or(0)
+                // Not by this node's clock: the leader's last stamp is what the instants go by,
+                // and it never lies ahead of the leader's time.
+                let at = pool.stamp().at;
+                let opens_us = rates_open_at(pool, &view, at)?.since_us(at);
+                Some(u64::try_from(opens_us).unwrap_or(0).div_ceil(1_000))
             });
         }
         problem.retry_with = Some(RetryWith::NewId);
         problem.job = Some(Box::new(job));
         Err(problem)
+    }
+
+    /// The whole answer to the launch of one job.
+    pub(crate) fn launch_answer(&self, job: JobView) -> Response {
+        let rate = self.replica.read(|pool| {
+            let view = pool.job(&job.id)?;
+            rate_headers::tightest(pool, &view, pool.stamp().at)
+        });
+        let mut response = match self.launched(job) {
+            Ok(job) => json(StatusCode::CREATED, &job),
+            Err(problem) => refused::problem(&problem),
+        };
+        if let Some(rate) = rate {
+            rate.write(response.headers_mut());
+        }
+        response
     }
 
     async fn launch_one(
@@ -151,7 +167,7 @@ impl Edge {
         let launch = inward::launch(request, &id)?;
         let command = Command::Launch(Box::new(launch));
         match self.propose(deadline, command).await? {
-            Outcome::Job(_) => Ok(json(StatusCode::CREATED, &self.launched(self.job(&id)?)?)),
+            Outcome::Job(_) => Ok(self.launch_answer(self.job(&id)?)),
             outcome => Err(unexpected(&outcome)),
         }
     }

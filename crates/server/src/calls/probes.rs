@@ -60,7 +60,18 @@ impl Edge {
         let status = self.replica.status();
         let stats = self.replica.read(|pool| pool.stats().clone());
         let mut text = Text::default();
+        let (calls, held) = self.admission.taken();
         let node = [
+            (
+                "fermata_edge_calls",
+                "Calls that are being worked on.",
+                calls as u64,
+            ),
+            (
+                "fermata_edge_held",
+                "Polls and answers that are held.",
+                held as u64,
+            ),
             ("fermata_raft_term", "Term of this node.", status.term),
             (
                 "fermata_raft_is_leader",

@@ -23,24 +23,25 @@ use hyper_util::rt::TokioExecutor;
 use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-pub type HttpClient = Client<HttpConnector, Body>;
+pub(crate) type HttpClient = Client<HttpConnector, Body>;
 
 /// How long a test waits for what must come to pass.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at a condition.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// A client of its own.
-pub fn client() -> HttpClient {
+pub(crate) fn client() -> HttpClient {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
 /// Sends a request and reads the answer whole.
-pub async fn request(
+pub(crate) async fn request(
     client: &HttpClient,
     method: Method,
     url: &str,
@@ -65,9 +66,9 @@ pub async fn request(
 }
 
 /// A member and its edge.
-pub struct Node {
-    pub replica: Replica,
-    pub url: String,
+pub(crate) struct Node {
+    pub(crate) replica: Replica,
+    pub(crate) url: String,
     client: HttpClient,
     stop: Option<oneshot::Sender<()>>,
     served: JoinHandle<()>,
@@ -76,15 +77,15 @@ pub struct Node {
 
 /// What came back.
 #[derive(Debug)]
-pub struct Answer {
-    pub status: u16,
-    pub headers: HeaderMap,
-    pub bytes: Bytes,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) bytes: Bytes,
 }
 
 impl Answer {
     /// The body as JSON; null where there is none.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         if self.bytes.is_empty() {
             return Value::Null;
         }
@@ -92,12 +93,12 @@ impl Answer {
             .unwrap_or_else(|error| panic!("{error} in {:?}", String::from_utf8_lossy(&self.bytes)))
     }
 
-    pub fn header(&self, name: &str) -> Option<&str> {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name)?.to_str().ok()
     }
 
     /// The status, and where it is none of success the code.
-    pub fn outcome(&self) -> (u16, String) {
+    pub(crate) fn outcome(&self) -> (u16, String) {
         let code = match self.status {
             200..300 => String::new(),
             _ => self.json()["code"].as_str().unwrap_or("?").to_owned(),
@@ -107,18 +108,18 @@ impl Answer {
 }
 
 /// A cluster of one, which leads.
-pub async fn alone() -> Node {
+pub(crate) async fn alone() -> Node {
     alone_with(Config::default()).await
 }
 
-pub async fn alone_with(config: Config) -> Node {
+pub(crate) async fn alone_with(config: Config) -> Node {
     let node = Node::start(1, Start::Bootstrap, config).await;
     node.until_led().await;
     node
 }
 
 /// A cluster of three; the first leads.
-pub async fn three() -> [Node; 3] {
+pub(crate) async fn three() -> [Node; 3] {
     let first = alone().await;
     let peers = vec![first.replica.peer_address().to_string()];
     let join = || Start::Join {
@@ -140,7 +141,10 @@ pub async fn three() -> [Node; 3] {
 }
 
 /// Looks again and again until there is something, or fails after [`PATIENCE`].
-pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn until<T, F: Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
     let end = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look().await {
@@ -152,12 +156,21 @@ pub async fn until<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl 
 }
 
 impl Node {
-    pub async fn start(node: NodeId, start: Start, config: Config) -> Self {
+    pub(crate) async fn start(node: NodeId, start: Start, config: Config) -> Self {
+        Self::start_with(Handle::current(), node, start, config).await
+    }
+
+    /// A cluster of one whose member has another runtime than its edge.
+    pub(crate) async fn start_on(members: Handle) -> Self {
+        Self::start_with(members, 1, Start::Bootstrap, Config::default()).await
+    }
+
+    async fn start_with(members: Handle, node: NodeId, start: Start, config: Config) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let listener = TcpListener::bind(any).await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
-        let replica = Replica::open(member::Config {
+        let opening = Replica::open(member::Config {
             node,
             data: folder.path().to_owned(),
             peer_listen: any,
@@ -166,9 +179,8 @@ impl Node {
             time_zone: Zone::named("UTC").unwrap(),
             timing: Timing::Fast,
             start,
-        })
-        .await
-        .unwrap();
+        });
+        let replica = members.spawn(opening).await.unwrap().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
             let _ = stopped.await;
@@ -185,7 +197,7 @@ impl Node {
     }
 
     /// Waits until this node knows who leads.
-    pub async fn until_led(&self) {
+    pub(crate) async fn until_led(&self) {
         until("a leader", || async {
             let answer = self.get("/readyz").await;
             (answer.status == 200).then_some(())
@@ -193,7 +205,7 @@ impl Node {
         .await;
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         target: &str,
@@ -204,23 +216,23 @@ impl Node {
         request(&self.client, method, &url, headers, body).await
     }
 
-    pub async fn get(&self, target: &str) -> Answer {
+    pub(crate) async fn get(&self, target: &str) -> Answer {
         self.send(Method::GET, target, &[], Body::empty()).await
     }
 
-    pub async fn delete(&self, target: &str) -> Answer {
+    pub(crate) async fn delete(&self, target: &str) -> Answer {
         self.send(Method::DELETE, target, &[], Body::empty()).await
     }
 
-    pub async fn put(&self, target: &str, body: Value) -> Answer {
+    pub(crate) async fn put(&self, target: &str, body: Value) -> Answer {
         self.json(Method::PUT, target, &[], body).await
     }
 
-    pub async fn post(&self, target: &str, body: Value) -> Answer {
+    pub(crate) async fn post(&self, target: &str, body: Value) -> Answer {
         self.json(Method::POST, target, &[], body).await
     }
 
-    pub async fn json(
+    pub(crate) async fn json(
         &self,
         method: Method,
         target: &str,
@@ -233,7 +245,7 @@ impl Node {
     }
 
     /// What `path` answers once it fulfils the condition.
-    pub async fn until(&self, path: &str, is_met: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) async fn until(&self, path: &str, is_met: impl Fn(&Value) -> bool) -> Value {
         until(path, || async {
             let answer = self.get(path).await;
             let json = answer.json();
@@ -242,8 +254,19 @@ impl Node {
         .await
     }
 
+    /// Waits until the node holds so many polls and answers.
+    pub(crate) async fn until_held(&self, count: usize) {
+        let line = format!("\nfermata_edge_held {count}\n");
+        until(&line, || async {
+            let metrics = self.get("/metrics").await;
+            let text = String::from_utf8_lossy(&metrics.bytes);
+            text.contains(&line).then_some(())
+        })
+        .await;
+    }
+
     /// Ends the edge; the member goes on.
-    pub async fn stop_serving(&mut self) {
+    pub(crate) async fn stop_serving(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
         }
