@@ -218,7 +218,7 @@ const CASES: &[Case] = &[
         r#"{"limits": [{"type": "job", "amount": 1}, {"type": "job", "amount": 2}]}"#,
         400,
         "invalid_request",
-        "limits[1].type",
+        "limits[1]",
     ),
     // Ids with odd characters.
     case("PUT /v1/events/a%20b", "{}", 400, "invalid_request", "id"),

@@ -20,6 +20,7 @@ fn by_caller(id: &str, event: &str) -> Value {
 /// What two launches of the same kind have in common.
 fn without_identity(job: &Value) -> Value {
     let mut job = job.clone();
+    job["meta"][0]["at"] = Value::Null;
     let object = job.as_object_mut().expect("a job is an object");
     for field in [
         "id",
