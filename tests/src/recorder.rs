@@ -12,7 +12,10 @@ use fermata_audit::{Ended, Expectation, History, Launch, LaunchPlace, Lost, Lost
 use fermata_audit::{Report, check};
 use fermata_client::{Client, ClientError};
 
-use crate::wait::{DEADLINE, now_us, wait_for};
+use crate::wait::{now_us, wait_for};
+
+/// How long one node holds the answer until a job has ended: it may be one that is cut off by now.
+const HOLD: Duration = Duration::from_secs(1);
 
 /// Launches jobs of one pool and records what becomes of them.
 #[derive(Debug)]
@@ -108,7 +111,7 @@ impl Recorder {
         let mut ended = BTreeMap::new();
         for id in jobs {
             let job = wait_for(&format!("{id} has ended"), deadline, async || {
-                let job = self.client.job_and_wait(&id, Wait::End, DEADLINE).await;
+                let job = self.client.job_and_wait(&id, Wait::End, HOLD).await;
                 match job {
                     Ok(job) => job.state.is_final().then_some(job),
                     Err(ClientError::Refused(problem)) => {

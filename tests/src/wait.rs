@@ -7,6 +7,9 @@ use tokio::time::{Instant, sleep};
 /// Long enough for anything that happens at all, on a machine that has much else to do.
 pub const DEADLINE: Duration = Duration::from_secs(30);
 
+/// A wait that is longer than this is told: it is where a test spends its time.
+const TOLD_MIN: Duration = Duration::from_secs(1);
+
 /// Between two looks.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -19,12 +22,17 @@ pub async fn wait_for<T>(
     deadline: Duration,
     mut look: impl AsyncFnMut() -> Option<T>,
 ) -> T {
-    let ends = Instant::now() + deadline;
+    let begun = Instant::now();
     loop {
-        if let Some(seen) = look().await {
+        let seen = look().await;
+        let waited = begun.elapsed();
+        if seen.is_some() && waited >= TOLD_MIN {
+            println!("after {} ms: {what}", waited.as_millis());
+        }
+        if let Some(seen) = seen {
             return seen;
         }
-        assert!(Instant::now() < ends, "not within {deadline:?}: {what}");
+        assert!(waited < deadline, "not within {deadline:?}: {what}");
         sleep(PAUSE).await;
     }
 }
