@@ -13,7 +13,7 @@
 //! removed.
 //!
 //! Caveats: a change passes through a joint membership of two sets of voters. If its leader fails
-//! in between, the next leader finishes it ([`finish_change`]). A removed member is not told; it
+//! in between, the next leader finishes it ([`finish_changes`]). A removed member is not told; it
 //! goes on asking for votes and gets none.
 
 use crate::core::Core;
@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// Most members of a cluster.
 pub const MEMBERS_MAX: usize = 15;
@@ -40,6 +40,8 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 const CAUGHT_UP_ENTRIES: u64 = 100;
 /// How long a change may take to be committed, or a learner to catch up while somebody waits.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a leader looks for a change that stands half done.
+const JOINT_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a new member seeks its cluster.
 const SEEK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it waits before it asks again.
@@ -47,20 +49,35 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
 
 type Changed<T> = Result<T, RaftError<TypeConfig, ClientWriteError<TypeConfig>>>;
 
-/// Waits for a change for as long as one may take.
-async fn change<T>(
-    core: &Core,
-    change: impl Future<Output = Changed<T>>,
-) -> Result<(), MembershipError> {
-    let Ok(changed) = timeout(CHANGE_TIMEOUT, change).await else {
-        return Err(MembershipError::Unknown);
-    };
-    let error = match changed {
-        Ok(_) => return Ok(()),
-        Err(RaftError::Fatal(_)) => return Err(MembershipError::Unknown),
-        Err(RaftError::APIError(error)) => error,
-    };
-    Err(match error {
+/// Makes a change, and waits for it for as long as one may take; also for another one that is
+/// under way.
+async fn change<T, F>(core: &Core, mut change: impl FnMut() -> F) -> Result<(), MembershipError>
+where
+    F: Future<Output = Changed<T>>,
+{
+    let until = Instant::now() + CHANGE_TIMEOUT;
+    loop {
+        let Ok(changed) = timeout_at(until, change()).await else {
+            return Err(MembershipError::Unknown);
+        };
+        let error = match changed {
+            Ok(_) => return Ok(()),
+            Err(RaftError::Fatal(_)) => return Err(MembershipError::Unknown),
+            Err(RaftError::APIError(error)) => error,
+        };
+        match error {
+            ClientWriteError::ChangeMembershipError(ChangeMembershipError::InProgress(_))
+                if Instant::now() < until =>
+            {
+                sleep(core.timing.heartbeat()).await;
+            }
+            error => return Err(refused(core, &error)),
+        }
+    }
+}
+
+fn refused(core: &Core, error: &ClientWriteError<TypeConfig>) -> MembershipError {
+    match error {
         ClientWriteError::ForwardToLeader(_) => not_leader(core),
         ClientWriteError::ChangeMembershipError(ChangeMembershipError::InProgress(_)) => {
             MembershipError::UnderWay
@@ -71,7 +88,7 @@ async fn change<T>(
         ClientWriteError::LogEntryDiscarded(_) | ClientWriteError::PreconditionFailed(_) => {
             MembershipError::Unknown
         }
-    })
+    }
 }
 
 fn not_leader(core: &Core) -> MembershipError {
@@ -146,7 +163,7 @@ async fn admit(core: &Core, member: &Member) -> Result<(), MembershipError> {
         let why = format!("members: there are {MEMBERS_MAX}, and no more are allowed");
         return Err(MembershipError::Invalid(why));
     }
-    let learner = core.raft.add_learner(member.node, member.to_node(), false);
+    let learner = || core.raft.add_learner(member.node, member.to_node(), false);
     change(core, learner).await
 }
 
@@ -156,7 +173,7 @@ async fn promote(core: &Core, node: NodeId) -> Result<(), MembershipError> {
         return Ok(());
     }
     let voters = ChangeMembers::AddVoterIds(BTreeSet::from([node]));
-    change(core, core.raft.change_membership(voters, true)).await
+    change(core, || core.raft.change_membership(voters.clone(), true)).await
 }
 
 /// Whether a member is so little behind that its vote would not hold the others up.
@@ -191,18 +208,26 @@ pub(crate) async fn remove(core: &Core, node: NodeId) -> Result<(), MembershipEr
     } else {
         ChangeMembers::RemoveNodes(nodes)
     };
-    change(core, core.raft.change_membership(removal, false)).await
+    change(core, || core.raft.change_membership(removal.clone(), false)).await
 }
 
-/// Finishes a change that a leader before left between its two steps.
-pub(crate) async fn finish_change(core: &Core) {
-    while core.members().get_joint_config().len() > 1 {
-        let nobody = ChangeMembers::AddVoterIds(BTreeSet::new());
-        match change(core, core.raft.change_membership(nobody, false)).await {
-            Ok(()) => tracing::info!("a change of the membership was finished"),
-            Err(error) => tracing::warn!(%error, "a change of the membership is not finished yet"),
+/// Finishes changes that were left between their two steps: by a leader before, or because
+/// nobody waited any longer. One that is under way is over before it is looked at twice.
+pub(crate) async fn finish_changes(core: &Core) {
+    let mut seen = None;
+    let mut looks = tokio::time::interval(JOINT_LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let members = core.members();
+        let joint = (members.get_joint_config().len() > 1).then(|| *members.log_id());
+        if joint.is_some() && joint == seen {
+            let nobody = ChangeMembers::AddVoterIds(BTreeSet::new());
+            match change(core, || core.raft.change_membership(nobody.clone(), false)).await {
+                Ok(()) => tracing::info!("a change of the membership was finished"),
+                Err(error) => tracing::warn!(%error, "a change of the membership stands half done"),
+            }
         }
-        sleep(ASK_AGAIN_AFTER).await;
+        seen = joint;
     }
 }
 
@@ -304,7 +329,10 @@ pub(crate) async fn announced(core: &Core, record: MemberRecord, join: bool) -> 
 async fn readdress(core: &Core, member: &Member) -> Result<(), MembershipError> {
     let nodes = BTreeMap::from([(member.node, member.to_node())]);
     let change_to = ChangeMembers::SetNodes(nodes);
-    change(core, core.raft.change_membership(change_to, true)).await
+    change(core, || {
+        core.raft.change_membership(change_to.clone(), true)
+    })
+    .await
 }
 
 /// The cluster that a new member is to join, asked of its peers until one knows who leads.
@@ -402,7 +430,8 @@ pub(crate) async fn announce(core: &Core, peers: &[String], join: bool) {
                 match ask(own, address, None, request).await {
                     Ok(Answer::AskLeader { leader }) => hint = leader.map(Into::into),
                     Ok(Answer::Refused { why }) => {
-                        tracing::error!(why, "this member is not in the cluster");
+                        tracing::error!(why, "this member is not let in");
+                        return;
                     }
                     Ok(_) => {}
                     Err(error) => tracing::debug!(%error, address, "cannot announce this member"),

@@ -6,6 +6,7 @@ use crate::driver::{Driver, Gatherer, HandOver, Queue};
 use crate::peer::{self, Forwards, Identity, Network};
 use crate::store::{LogStore, Owner, Store};
 use crate::{Config, Member, ReplicaError, Start, membership};
+use openraft::async_runtime::WatchReceiver;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -166,10 +167,22 @@ impl Tasks {
         tokio::spawn(Driver::new(Arc::clone(core), self.gatherer, self.wishes).run());
         tokio::spawn(self.rounds.hold(Arc::clone(core)));
         tokio::spawn(take_snapshots(Arc::clone(core)));
+        tokio::spawn(note_members(Arc::clone(core)));
         let core = Arc::clone(core);
         tokio::spawn(async move {
             membership::announce(&core, &peers, !peers.is_empty()).await;
         });
+    }
+}
+
+/// Tells the network of every change of the membership.
+async fn note_members(core: Arc<Core>) {
+    let mut metrics = core.raft.server_metrics();
+    loop {
+        core.network.note_members(core.members().membership());
+        if metrics.changed().await.is_err() {
+            return;
+        }
     }
 }
 

@@ -12,7 +12,6 @@
 //! After [`Replica::shutdown`] the folder is let go of once the last clone is dropped.
 
 use crate::core::Core;
-use crate::driver;
 use crate::leases::Renewal;
 use crate::open::{Threads, open};
 use crate::store::LogStore;
@@ -217,12 +216,7 @@ impl Replica {
             None => return Err(self.not_leader().into()),
         };
         if renewal == Renewal::Commit {
-            commit(self.propose(Command::ServerSeen(holder.clone())).await?)?;
-            match core.leases().as_mut() {
-                Some(leases) => leases.server_seen(&holder, arrived_us),
-                None => return Err(self.not_leader().into()),
-            }
-            core.leases_changed.notify_one();
+            commit(self.propose(Command::ServerSeen(holder)).await?)?;
         }
         Ok(lease)
     }
@@ -247,15 +241,8 @@ impl Replica {
             return Err(HeardError::Refused(refusal));
         }
         if renewal == Renewal::Commit {
-            commit(
-                self.propose(Command::CallerSeen { job: job.into() })
-                    .await?,
-            )?;
-            let lease_s = self.read(|pool| driver::lease_s(pool, job));
-            if let (Some(leases), Some(lease_s)) = (core.leases().as_mut(), lease_s) {
-                leases.caller_seen(job, lease_s, arrived_us);
-            }
-            core.leases_changed.notify_one();
+            let seen = Command::CallerSeen { job: job.into() };
+            commit(self.propose(seen).await?)?;
         }
         Ok(())
     }

@@ -68,6 +68,8 @@ pub struct Status {
     pub leader: Option<NodeId>,
     /// Every member, by id.
     pub members: Vec<MemberStatus>,
+    /// The membership is changing: until it has, both the old and the new majority are needed.
+    pub changing: bool,
     /// The last entry in its log.
     pub last_log: Option<u64>,
     /// The last entry that it knows to be on a majority of disks.
@@ -137,6 +139,7 @@ impl Status {
             },
             leader: metrics.current_leader,
             members: members.collect(),
+            changing: membership.get_joint_config().len() > 1,
             last_log: metrics.last_log_index,
             committed: metrics.local_committed.map(|id| id.index),
             applied,

@@ -1,5 +1,7 @@
 //! Proposing, failing over and coming back, in clusters of one and three.
 
+#![expect(clippy::expect_used, reason = "these are tests")]
+
 mod harness;
 
 use fermata_pool::command::{Command, Launch};

@@ -9,6 +9,14 @@ use std::io;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The member votes, and the change that let it in is over.
+async fn settles_in(replica: &Replica, node: u64) {
+    eventually("the new member votes", || {
+        voters(replica).contains(&node) && !replica.status().changing
+    })
+    .await;
+}
+
 fn voters(replica: &Replica) -> Vec<u64> {
     let members = replica.status().members;
     let voters = members.iter().filter(|member| member.voter);
@@ -22,7 +30,7 @@ async fn a_cluster_grows_shrinks_and_replaces_a_member() {
     for node in [2, 3] {
         cluster.join(node).await.expect("it joins");
         let leader = cluster.leader().await;
-        eventually("the new member votes", || voters(&leader).contains(&node)).await;
+        settles_in(&leader, node).await;
     }
     cluster.agrees().await;
 
@@ -38,7 +46,7 @@ async fn a_cluster_grows_shrinks_and_replaces_a_member() {
     assert_eq!(again, Err(MembershipError::UnknownMember { node: gone }));
 
     cluster.join(4).await.expect("it joins");
-    eventually("the new member votes", || voters(&leader).contains(&4)).await;
+    settles_in(&leader, 4).await;
     propose(&cluster, &launch("j2")).await;
     cluster.agrees().await;
 }

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::leases::{Due, End, Leases, Timeouts};
-use crate::{NodeId, Proposed, membership};
+use crate::{NodeId, Proposed};
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
 use fermata_pool::outcome::{JobOutcome, Outcome};
@@ -57,15 +57,67 @@ pub(super) fn note_callers(core: &Core, outcomes: &[Outcome]) {
     core.leases_changed.notify_one();
 }
 
+/// First renewals under a claim, in an entry that is on its way.
+///
+/// They are noted when the entry is applied and not by whoever waits for them: nobody may wait
+/// any longer, and a lease that the pool has and the leader forgot would never run out.
+pub(super) struct Renewals {
+    /// Where in the entry each is.
+    places: Vec<(usize, Command)>,
+    /// Not before they arrived: their leases end late rather than early.
+    arrived_us: i64,
+}
+
+impl Renewals {
+    /// Those among the commands of an entry.
+    pub(super) fn among(commands: &[Command], now_us: i64) -> Renewals {
+        let renews = |command: &Command| {
+            matches!(command, Command::ServerSeen(_) | Command::CallerSeen { .. })
+        };
+        let commands = commands.iter().enumerate();
+        let renewals = commands.filter(|(_, command)| renews(command));
+        Renewals {
+            places: renewals
+                .map(|(place, command)| (place, command.clone()))
+                .collect(),
+            arrived_us: now_us,
+        }
+    }
+
+    /// Notes those that were taken.
+    pub(super) fn note(self, core: &Core, outcomes: &[Outcome]) {
+        if self.places.is_empty() {
+            return;
+        }
+        if let Some(leases) = core.leases().as_mut() {
+            for (place, command) in self.places {
+                if matches!(outcomes.get(place), None | Some(Outcome::Refused(_))) {
+                    continue;
+                }
+                match command {
+                    Command::ServerSeen(holder) => leases.server_seen(&holder, self.arrived_us),
+                    Command::CallerSeen { job } => {
+                        if let Some(lease_s) = core.state.read(|pool| lease_s(pool, &job)) {
+                            leases.caller_seen(&job, lease_s, self.arrived_us);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        core.leases_changed.notify_one();
+    }
+}
+
 /// How long the caller of an unfinished job may be silent; none: it has none.
-pub(crate) fn lease_s(pool: &Pool, job: &str) -> Option<u32> {
+fn lease_s(pool: &Pool, job: &str) -> Option<u32> {
     let view = pool.job(job)?;
     let lease = view.job.lease.as_ref()?;
     Some(lease.lease_s)
 }
 
 /// How long servers may be silent, by the settings in force.
-pub(crate) fn timeouts(pool: &Pool) -> Timeouts {
+fn timeouts(pool: &Pool) -> Timeouts {
     let settings = pool.settings();
     Timeouts {
         server_us: i64::from(settings.server_timeout_s) * 1_000_000,
@@ -202,10 +254,4 @@ async fn ask_clock(core: Arc<Core>, node: NodeId) {
         let after_us = core.time.monotonic_us();
         core.note_clock(node, wall_us, before_us + (after_us - before_us) / 2);
     }
-}
-
-/// Finishes a change of the membership that a leader before left half done.
-pub(super) async fn finish_change(core: &Core) {
-    membership::finish_change(core).await;
-    std::future::pending().await
 }

@@ -21,14 +21,14 @@
 mod duties;
 mod queue;
 
-pub(crate) use duties::lease_s;
 pub(crate) use queue::{Gatherer, Queue, Waiting};
 pub use queue::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 
+use self::duties::Renewals;
 use crate::clock;
 use crate::core::Core;
 use crate::raft::{Proposal, Response, TypeConfig};
-use crate::{Leadership, NodeId, ProposeError, Proposed};
+use crate::{Leadership, NodeId, ProposeError, Proposed, membership};
 use fermata_pool::command::{Claim, Command, Entry};
 use fermata_pool::outcome::{Applied, Outcome};
 use openraft::async_runtime::WatchReceiver;
@@ -75,6 +75,8 @@ struct InFlight {
     written: Written,
     /// Whose commands it holds; empty once they were answered.
     waiting: Vec<Waiting>,
+    /// The first renewals among its commands, which count whoever waits for them.
+    renewals: Renewals,
 }
 
 impl Driver {
@@ -178,7 +180,7 @@ impl Driver {
             () = self.drive(&mut open) => {}
             () = duties::keep_leases(&core) => {}
             () = duties::ask_clocks(&core) => {}
-            () = duties::finish_change(&core) => {}
+            () = membership::finish_changes(&core) => {}
         }
         self.publish_other_leader();
         open.abandon();
@@ -265,9 +267,14 @@ impl Driver {
     /// Proposes what waits, or only that time passes.
     async fn propose(&mut self, open: &mut Open) {
         let mut waiting = self.gatherer.gather();
-        let commands = waiting.iter_mut().flat_map(Waiting::take).collect();
+        let commands: Vec<Command> = waiting.iter_mut().flat_map(Waiting::take).collect();
+        let renewals = Renewals::among(&commands, self.core.time.monotonic_us());
         match self.write(open.claim, commands).await {
-            Some(written) => open.in_flight.push_back(InFlight { written, waiting }),
+            Some(written) => open.in_flight.push_back(InFlight {
+                written,
+                waiting,
+                renewals,
+            }),
             None => refuse(waiting, &ProposeError::Unknown),
         }
     }
@@ -279,7 +286,7 @@ impl Driver {
         };
         match written {
             Some(Ok(response)) => match response.data {
-                Response(Some(applied)) => self.applied(&applied, entry.waiting),
+                Response(Some(applied)) => self.applied(&applied, entry),
                 Response(None) => refuse(entry.waiting, &ProposeError::Unknown),
             },
             // It was not appended, and never will be.
@@ -291,13 +298,14 @@ impl Driver {
         }
     }
 
-    fn applied(&self, applied: &Arc<Applied>, waiting: Vec<Waiting>) {
+    fn applied(&self, applied: &Applied, entry: InFlight) {
         let Ok(outcomes) = &applied.outcomes else {
-            return refuse(waiting, &self.not_leader());
+            return refuse(entry.waiting, &self.not_leader());
         };
         duties::note_callers(&self.core, outcomes);
+        entry.renewals.note(&self.core, outcomes);
         let mut outcomes = outcomes.iter().cloned();
-        for one in waiting {
+        for one in entry.waiting {
             let own: Vec<Outcome> = outcomes.by_ref().take(one.count()).collect();
             one.answer(Ok(Proposed {
                 index: applied.index,
@@ -308,12 +316,12 @@ impl Driver {
 
     /// While no majority answers, nobody is kept waiting; when it is back, it goes on.
     fn look_for_majority(&mut self, open: &mut Open) {
-        let there = self.majority_is_there();
-        if there == !open.closed {
+        let gone = !self.majority_is_there();
+        if gone == open.closed {
             return;
         }
-        open.closed = !there;
-        if there {
+        open.closed = gone;
+        if !gone {
             tracing::info!(node = self.core.node, "a majority answers again");
             self.publish(Leadership::Leader { claim: open.claim });
         } else {

@@ -161,7 +161,7 @@ impl TryFrom<MembershipRecord> for raft::Membership {
             })
             .collect();
         raft::Membership::new(voters, members)
-            .map_err(|error| FormatError::damaged("a membership", error))
+            .map_err(|error| FormatError::damaged("a membership", error.to_string()))
     }
 }
 

@@ -73,10 +73,10 @@ pub enum FormatError {
 }
 
 impl FormatError {
-    pub(crate) fn damaged(what: &'static str, why: impl ToString) -> FormatError {
+    pub(crate) fn damaged(what: &'static str, why: impl Into<String>) -> FormatError {
         FormatError::Damaged {
             what,
-            why: why.to_string(),
+            why: why.into(),
         }
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn encode_into<T: Serialize>(
 ) -> Result<(), FormatError> {
     let given = options(u64::MAX)
         .serialized_size(value)
-        .map_err(|error| FormatError::damaged(what, error))?;
+        .map_err(|error| FormatError::damaged(what, error.to_string()))?;
     if given > bytes_max {
         return Err(FormatError::TooLarge {
             what,
@@ -124,7 +124,7 @@ pub(crate) fn encode_into<T: Serialize>(
     }
     options(bytes_max)
         .serialize_into(out, value)
-        .map_err(|error| FormatError::damaged(what, error))
+        .map_err(|error| FormatError::damaged(what, error.to_string()))
 }
 
 /// Reads exactly one value of at most `bytes_max` bytes.
@@ -143,7 +143,7 @@ pub(crate) fn decode<T: DeserializeOwned>(
     }
     options(bytes_max)
         .deserialize(bytes)
-        .map_err(|error| FormatError::damaged(what, error))
+        .map_err(|error| FormatError::damaged(what, error.to_string()))
 }
 
 /// The bytes of an entry: its version, then the entry.

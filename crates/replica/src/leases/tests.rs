@@ -1,5 +1,6 @@
 use super::*;
 use fermata_pool::command::ServerDefinition;
+use std::slice::from_ref;
 
 const SECOND: i64 = 1_000_000;
 const TIMEOUTS: Timeouts = Timeouts {
@@ -72,19 +73,19 @@ fn silence_makes_a_server_offline_and_then_lost() {
     leases.server_seen(&a, 0);
     assert_eq!(due(&mut leases, 29), []);
     let offline = Due::Offline(a.clone());
-    assert_eq!(due(&mut leases, 30), [offline.clone()]);
+    assert_eq!(due(&mut leases, 30), from_ref(&offline));
     assert_eq!(due(&mut leases, 31), [], "given out once");
     leases.ended(&offline, End::NotMade);
     assert_eq!(
         due(&mut leases, 31),
-        [offline.clone()],
+        from_ref(&offline),
         "and again if it failed"
     );
     leases.ended(&offline, End::Committed);
     assert_eq!(next_s(&leases), Some(150));
     assert_eq!(due(&mut leases, 149), []);
     let lost = Due::Lost(a);
-    assert_eq!(due(&mut leases, 150), [lost.clone()]);
+    assert_eq!(due(&mut leases, 150), from_ref(&lost));
     leases.ended(&lost, End::Committed);
     assert_eq!(next_s(&leases), None);
 }
@@ -109,7 +110,7 @@ fn a_renewal_behind_an_end_that_is_on_its_way_is_committed() {
     let a = holder("a");
     leases.server_seen(&a, 0);
     let offline = Due::Offline(a.clone());
-    assert_eq!(due(&mut leases, 30), [offline.clone()]);
+    assert_eq!(due(&mut leases, 30), from_ref(&offline));
     assert_eq!(leases.hear_server(&a, 30 * SECOND, true), Renewal::Commit);
     leases.server_seen(&a, 30 * SECOND);
     leases.ended(&offline, End::Committed);
@@ -163,7 +164,7 @@ fn a_new_leader_counts_on_from_where_the_pool_says() {
     );
     let mut overdue = taken(&server(true, 1, 0));
     let offline = Due::Offline(holder("a"));
-    assert_eq!(due(&mut overdue, 7), [offline.clone()]);
+    assert_eq!(due(&mut overdue, 7), from_ref(&offline));
     overdue.ended(&offline, End::Committed);
     assert_eq!(due(&mut overdue, 7), [Due::Lost(holder("a"))]);
 }
@@ -177,10 +178,10 @@ fn a_callers_lease_has_its_own_length() {
     assert_eq!(leases.hear_caller("j", 5 * SECOND), Renewal::Noted);
     assert_eq!(next_s(&leases), Some(15));
     let expired = Due::Expired("j".into());
-    assert_eq!(due(&mut leases, 15), [expired.clone()]);
+    assert_eq!(due(&mut leases, 15), from_ref(&expired));
     assert_eq!(leases.hear_caller("j", 15 * SECOND), Renewal::Commit);
     leases.ended(&expired, End::NotMade);
-    assert_eq!(due(&mut leases, 16), [expired.clone()]);
+    assert_eq!(due(&mut leases, 16), from_ref(&expired));
     leases.ended(&expired, End::Committed);
     assert_eq!(next_s(&leases), Some(60));
 }

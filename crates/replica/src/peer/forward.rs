@@ -24,7 +24,8 @@ const IN_FLIGHT_MAX: usize = 4_096;
 /// Most answers that wait to be written.
 const ANSWERS_WAITING_MAX: usize = 64;
 
-type Waiting = oneshot::Sender<Result<Vec<u8>, ForwardError>>;
+type Answered = Result<Vec<u8>, ForwardError>;
+type Waiting = oneshot::Sender<Answered>;
 
 /// The connections on which requests are handed on.
 pub(crate) struct Forwards {
@@ -67,12 +68,7 @@ impl Forwards {
     }
 
     /// Hands a request to a member and waits for its answer.
-    pub(crate) async fn ask(
-        &self,
-        to: &Member,
-        request: Vec<u8>,
-        deadline: Duration,
-    ) -> Result<Vec<u8>, ForwardError> {
+    pub(crate) async fn ask(&self, to: &Member, request: Vec<u8>, deadline: Duration) -> Answered {
         if request.len() > FORWARDED_BYTES_MAX as usize {
             return Err(ForwardError::TooLarge {
                 given: request.len() as u64,
@@ -146,9 +142,7 @@ impl Link {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_for(
-        &self,
-    ) -> Result<(u64, oneshot::Receiver<Result<Vec<u8>, ForwardError>>), ForwardError> {
+    fn wait_for(&self) -> Result<(u64, oneshot::Receiver<Answered>), ForwardError> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let (waiting, answer) = oneshot::channel();
         let mut pending = self.pending();
@@ -167,7 +161,7 @@ impl Link {
         self.pending().remove(&number);
     }
 
-    fn answer(&self, number: u64, answer: Result<Vec<u8>, ForwardError>) {
+    fn answer(&self, number: u64, answer: Answered) {
         self.heard.fetch_add(1, Ordering::Relaxed);
         if let Some(waiting) = self.pending().remove(&number) {
             // Whoever asked may have gone meanwhile.

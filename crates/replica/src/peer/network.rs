@@ -6,7 +6,7 @@ use crate::format::log::MembershipRecord;
 use crate::format::wire::{
     Answer, Candidacy, Purpose, Request, SNAPSHOT_PART_BYTES_MAX, SnapshotOutline,
 };
-use crate::raft::{Node, TypeConfig, Vote};
+use crate::raft::{Membership, Node, TypeConfig, Vote};
 use crate::state_machine::Snapshot;
 use crate::store::SnapshotReader;
 use openraft::error::{
@@ -21,7 +21,7 @@ use openraft::type_config::TypeConfigExt;
 use openraft::{OptionalSend, StorageError};
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long a follower may take to have an append on its disk, beside what its size takes.
@@ -42,19 +42,29 @@ type Place = Arc<tokio::sync::Mutex<Option<Connection>>>;
 #[derive(Clone)]
 pub(crate) struct Network {
     own: Identity,
+    /// Where members are reached by the membership in force. openraft keeps its client of a
+    /// member whose address changes.
+    addresses: Arc<Mutex<HashMap<NodeId, String>>>,
     /// openraft makes a client for every round of votes; these keep their connections.
-    votes: Arc<Mutex<HashMap<(NodeId, String), Place>>>,
+    votes: Arc<Mutex<HashMap<NodeId, Place>>>,
 }
-
-/// Most addresses that connections for votes are kept of; members come and go.
-const VOTE_PLACES_MAX: usize = 64;
 
 impl Network {
     pub(crate) fn new(own: Identity) -> Network {
         Network {
             own,
+            addresses: Arc::default(),
             votes: Arc::default(),
         }
+    }
+
+    /// Notes where members are reached, and forgets those who are none.
+    pub(crate) fn note_members(&self, membership: &Membership) {
+        let nodes = membership.nodes();
+        let addresses = nodes.map(|(&node, at)| (node, at.peer.clone()));
+        let addresses: HashMap<NodeId, String> = addresses.collect();
+        lock(&self.votes).retain(|node, _| addresses.contains_key(node));
+        *lock(&self.addresses) = addresses;
     }
 
     fn client(&self, to: NodeId, node: &Node, purpose: Purpose) -> PeerClient {
@@ -62,22 +72,18 @@ impl Network {
             own: self.own,
             to,
             address: node.peer.clone(),
+            addresses: Arc::clone(&self.addresses),
             purpose,
             place,
         };
         PeerClient {
-            votes: asker(Purpose::Votes, self.vote_place(to, node)),
+            votes: asker(Purpose::Votes, self.vote_place(to)),
             bulk: asker(purpose, Place::default()),
         }
     }
 
-    fn vote_place(&self, to: NodeId, node: &Node) -> Place {
-        let mut places = self.votes.lock().unwrap_or_else(PoisonError::into_inner);
-        if places.len() >= VOTE_PLACES_MAX {
-            places.clear();
-        }
-        let place = places.entry((to, node.peer.clone())).or_default();
-        Arc::clone(place)
+    fn vote_place(&self, to: NodeId) -> Place {
+        Arc::clone(lock(&self.votes).entry(to).or_default())
     }
 
     /// What a peer's wall clock shows, in microseconds of Unix time.
@@ -110,17 +116,26 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 struct Asker {
     own: Identity,
     to: NodeId,
+    /// Where it was reached when this was made.
     address: String,
+    /// Where members are reached now.
+    addresses: Arc<Mutex<HashMap<NodeId, String>>>,
     purpose: Purpose,
     place: Place,
 }
 
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Asker {
     async fn connection(&self, kept: Option<Connection>) -> Result<Connection, PeerError> {
-        match kept {
-            Some(connection) => Ok(connection),
-            None => Connection::open(self.own, &self.address, Some(self.to), self.purpose).await,
+        if let Some(connection) = kept {
+            return Ok(connection);
         }
+        let address = lock(&self.addresses).get(&self.to).cloned();
+        let address = address.as_ref().unwrap_or(&self.address);
+        Connection::open(self.own, address, Some(self.to), self.purpose).await
     }
 
     async fn ask(&self, request: &Request, tail: &[u8]) -> Result<Answer, PeerError> {

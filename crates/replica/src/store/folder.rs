@@ -265,6 +265,10 @@ fn hex(id: u128) -> String {
 }
 
 /// Writes a file so that after a crash it is there whole, or not at all.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that writes durable files: the file is synced before, the folder after"
+)]
 fn write_durably(folder: &Path, name: &str, bytes: &[u8]) -> Result<(), ReplicaError> {
     let partial = folder.join(format!("{name}.partial"));
     let path = folder.join(name);

@@ -350,7 +350,14 @@ impl RaftLogStorage<TypeConfig> for LogStore {
 
     async fn truncate_after(&mut self, last: Option<raft::LogId>) -> io::Result<()> {
         let first_gone = last.map_or(0, |last| last.index + 1);
-        self.write().truncate(first_gone)?;
+        let mut log = self.write();
+        if log
+            .log_state()
+            .last()
+            .is_some_and(|last| last.index >= first_gone)
+        {
+            log.truncate(first_gone)?;
+        }
         Ok(())
     }
 

@@ -15,9 +15,9 @@
 //! kept open. Values stay below [`STORED_CHUNK_BYTES_MAX`], as larger ones are put into files of
 //! their own that nobody syncs.
 //!
-//! Caveats: sled's own file only grows into space that it has freed before, so the folder is as
-//! large as the two largest generations that it ever held. Its error reports are passed on as they
-//! are.
+//! Caveats: sled gives the space of what was removed to what is written next, but does not give it
+//! back: the folder stays at about two and a half times its largest snapshot. Its error reports
+//! are passed on as they are.
 
 use super::folder;
 use super::snapshot::{Request, RowRestore};
@@ -107,7 +107,8 @@ impl Database {
     pub(super) fn identity(&self) -> Result<Option<(Identity, bool)>, ReplicaError> {
         for (key, finished) in [(KEY_IDENTITY, true), (KEY_BEGUN, false)] {
             if let Some(bytes) = self.db.get(key).map_err(|cause| self.failed(cause))? {
-                let identity = Identity::from_bytes(&bytes).map_err(|why| self.damaged(why))?;
+                let identity = Identity::from_bytes(&bytes)
+                    .map_err(|why| self.damaged(format!("whose it is: {why}")))?;
                 return Ok(Some((identity, finished)));
             }
         }
@@ -196,6 +197,18 @@ impl Database {
             self.damaged(format!("chunk {chunk} of snapshot {generation}: {why}"))
         })?;
         Ok(body.to_vec())
+    }
+
+    /// The number of a new generation. What is left of old ones goes first, so that they never
+    /// pile up.
+    fn begin(&mut self, removals: &mut Vec<u64>) -> Result<u64, ReplicaError> {
+        while let Some(&generation) = removals.last() {
+            while self.remove_chunks(generation)? {}
+            removals.pop();
+        }
+        let generation = self.next;
+        self.next += 1;
+        Ok(generation)
     }
 
     fn write(&self, generation: u64, first: u64, stream: &[u8]) -> Result<(), ReplicaError> {
@@ -337,9 +350,7 @@ impl Database {
         // Who no longer waits for an answer has stopped.
         match request {
             Request::Begin(answer) => {
-                let generation = self.next;
-                self.next += 1;
-                let _ = answer.send(Ok(generation));
+                let _ = answer.send(self.begin(removals));
             }
             Request::Write {
                 generation,
@@ -375,10 +386,10 @@ impl Database {
         sled_error(&self.folder, cause)
     }
 
-    fn damaged(&self, why: impl ToString) -> ReplicaError {
+    fn damaged(&self, why: impl Into<String>) -> ReplicaError {
         ReplicaError::Damaged {
             file: self.folder.clone(),
-            why: why.to_string(),
+            why: why.into(),
         }
     }
 }

@@ -15,6 +15,9 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
+/// Requests that may wait for the owner. Whoever asks awaits the answer before it asks again, so
+/// this many ask at once only in error; one more would block its thread until the owner gets to it.
+const REQUESTS_MAX: usize = 1_024;
 /// Most bytes that one read gives.
 pub const READ_BYTES_MAX: usize = 1 << 20;
 
@@ -54,7 +57,7 @@ pub struct Recovery {
 /// The thread that owns the database, and the folder's lock, which outlives it.
 #[derive(Debug)]
 struct Owner {
-    requests: Option<mpsc::Sender<Request>>,
+    requests: Option<mpsc::SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
     _lock: Arc<FolderLock>,
 }
@@ -92,7 +95,7 @@ impl Recovery {
         database: Database,
         lock: Arc<FolderLock>,
     ) -> Result<Recovery, ReplicaError> {
-        let (requests, receiver) = mpsc::channel();
+        let (requests, receiver) = mpsc::sync_channel(REQUESTS_MAX);
         let thread = database.serve(receiver)?;
         Ok(Recovery {
             owner: Arc::new(Owner {

@@ -1,5 +1,6 @@
 //! Clusters in one process: members on loopback, each with a folder of its own.
 #![allow(dead_code, reason = "each test file uses a part of it")]
+#![expect(clippy::expect_used, reason = "it is part of tests")]
 
 use fermata_calendar::Zone;
 use fermata_pool::command::{Command, Holder, Launch, ServerDefinition};
@@ -36,8 +37,11 @@ impl Cluster {
         }
         eventually("all vote", || {
             cluster.running.values().all(|replica| {
-                let members = replica.status().members;
-                members.len() as u64 == size && members.iter().all(|member| member.voter)
+                let status = replica.status();
+                let members = &status.members;
+                members.len() as u64 == size
+                    && members.iter().all(|member| member.voter)
+                    && !status.changing
             })
         })
         .await;
@@ -121,10 +125,14 @@ impl Cluster {
         found.expect("it was found")
     }
 
-    /// Ends a member without a word, as far as one process can.
+    /// Ends a member without a word, as far as one process can: returns when it is gone.
     pub(crate) async fn kill(&mut self, node: NodeId) {
         let replica = self.running.remove(&node).expect("it runs");
         drop(replica);
+        let lock = self.folders[&node].path().join("LOCK");
+        let lock = std::fs::File::open(lock).expect("the folder's lock");
+        // Whatever of it still runs keeps its folder locked.
+        eventually("the member is gone", || lock.try_lock().is_ok()).await;
     }
 
     pub(crate) async fn shut_down(&mut self, node: NodeId) {

@@ -158,3 +158,26 @@ fn a_flipped_byte_in_the_identity_is_refused() {
         refused(origin.path(), &file, &bytes, &format!("byte {at}"));
     }
 }
+
+#[test]
+fn a_tail_of_zeros_is_taken_for_what_a_crash_left() {
+    let origin = TempDir::new().unwrap();
+    let acknowledged = small_log(origin.path());
+    let file = wal_file(origin.path());
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes.extend([0; 5_000]);
+    std::fs::write(&file, &bytes).unwrap();
+    let mut log = open(origin.path()).log;
+    assert_eq!(entries(&mut log), acknowledged.last().unwrap().entries);
+
+    // But not where something follows it.
+    bytes.push(1);
+    let other = TempDir::new().unwrap();
+    copy_folder(origin.path(), other.path());
+    std::fs::write(
+        other.path().join("log").join(file.file_name().unwrap()),
+        &bytes,
+    )
+    .unwrap();
+    assert!(Store::open(other.path(), OWNER).is_err());
+}

@@ -3,6 +3,7 @@
 //! The test starts itself again under `strace`; the child does one thing after the other and
 //! marks each acknowledgement by a write to a file of its own.
 
+use super::snapshots::{apply, build, launching};
 use super::{append, entry, open, save_vote};
 use fermata_replica::raft::Vote;
 use std::collections::HashMap;
@@ -17,12 +18,20 @@ const TEST: &str = "durable::what_is_acknowledged_was_synced";
 fn child(folder: &Path) {
     let mut marks = std::fs::File::create(folder.join("marks")).unwrap();
     let mut mark = |what: &str| marks.write_all(what.as_bytes()).unwrap();
-    let mut log = open(&folder.join("data")).log;
+    let mut store = open(&folder.join("data"));
     mark("MADE");
-    save_vote(&mut log, Vote::new(1, 1));
+    apply(
+        &mut store.machine,
+        (0..4).map(|index| launching(index, 20, 500)).collect(),
+    );
+    mark("BEGIN");
+    build(&mut store.machine);
+    mark("SNAPSHOT");
+    let log = &mut store.log;
+    save_vote(log, Vote::new(1, 1));
     mark("VOTED");
     for index in 0..5 {
-        append(&mut log, vec![entry(1, index)]);
+        append(log, vec![entry(1, index)]);
         mark("APPENDED");
     }
 }
@@ -95,10 +104,41 @@ fn what_is_acknowledged_was_synced() {
     assert!(status.success(), "the child failed: {status}");
     let calls = calls(&std::fs::read_to_string(&trace).unwrap());
 
+    log_is_synced_before_each_mark(&calls);
+    in_order(
+        &calls,
+        "the identity: partial file, synced, renamed, its folder synced, then handed out",
+        &[
+            &|call| call.name == "write" && call.file.ends_with("IDENTITY.partial"),
+            &|call| call.name == "fsync" && call.file.ends_with("IDENTITY.partial"),
+            &|call| call.name.starts_with("rename") && call.text.contains("IDENTITY.partial"),
+            &|call| call.name == "fsync" && call.file.ends_with("/log"),
+            &|call| call.text.contains("\"MADE\""),
+        ],
+    );
+    let written = |call: &Call| call.name == "pwrite64" && call.file.ends_with("/state/db");
+    let synced = |call: &Call| {
+        call.name == "fdatasync" && call.file.ends_with("/state/db") && call.text.ends_with("= 0")
+    };
+    in_order(
+        &calls,
+        "a snapshot: chunks, synced, manifest, synced, then acknowledged",
+        &[
+            &|call| call.text.contains("\"BEGIN\""),
+            &written,
+            &synced,
+            &written,
+            &synced,
+            &|call| call.text.contains("\"SNAPSHOT\""),
+        ],
+    );
+}
+
+fn log_is_synced_before_each_mark(calls: &[Call]) {
     let mut unsynced = 0;
     let mut written = 0;
     let mut marks = Vec::new();
-    for call in &calls {
+    for call in calls {
         match call.name.as_str() {
             "write" | "writev" if call.file.ends_with(".wal") => {
                 unsynced += 1;
@@ -110,34 +150,25 @@ fn what_is_acknowledged_was_synced() {
             }
             "write" if call.file.ends_with("/marks") => {
                 let mark = call.text.split('"').nth(1).unwrap().to_owned();
+                if mark == "VOTED" || mark == "APPENDED" {
+                    assert!(written > 0, "{mark} without a write to the log");
+                }
                 assert_eq!(unsynced, 0, "{mark} before the log was synced");
-                assert!(written > 0, "{mark} without a write to the log");
                 written = 0;
                 marks.push(mark);
             }
             _ => {}
         }
     }
-    let mut expected = vec!["MADE", "VOTED"];
+    let mut expected = vec!["MADE", "BEGIN", "SNAPSHOT", "VOTED"];
     expected.extend(["APPENDED"; 5]);
     assert_eq!(marks, expected);
-    identity_is_written_durably(&calls);
 }
 
-/// Partial file, synced, renamed, and its folder synced; all before the folder is handed out.
-fn identity_is_written_durably(calls: &[Call]) {
-    let steps: [&dyn Fn(&Call) -> bool; 5] = [
-        &|call| call.name == "write" && call.file.ends_with("IDENTITY.partial"),
-        &|call| call.name == "fsync" && call.file.ends_with("IDENTITY.partial"),
-        &|call| call.name.starts_with("rename") && call.text.contains("IDENTITY.partial"),
-        &|call| call.name == "fsync" && call.file.ends_with("/log"),
-        &|call| call.name == "write" && call.file.ends_with("/marks"),
-    ];
+/// Each of these calls comes after the one before it.
+fn in_order(calls: &[Call], what: &str, steps: &[&dyn Fn(&Call) -> bool]) {
     let mut calls = calls.iter();
     for (number, step) in steps.iter().enumerate() {
-        assert!(
-            calls.any(step),
-            "step {number} of writing the identity is missing"
-        );
+        assert!(calls.any(step), "{what}: step {number} is missing or late");
     }
 }

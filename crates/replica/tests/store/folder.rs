@@ -91,7 +91,9 @@ fn a_folder_of_another_cluster_or_node_is_refused_and_not_changed() {
 fn half_a_folder_is_refused() {
     let used = used();
     let other = self::used();
-    let cases: [(&str, &dyn Fn(&Path), &str); 6] = [
+    /// What was done, how, and which file the refusal names.
+    type Case<'a> = (&'a str, &'a dyn Fn(&Path), &'a str);
+    let cases: [Case<'_>; 6] = [
         (
             "no snapshots",
             &|at| std::fs::remove_dir_all(at.join("state")).unwrap(),

@@ -3,6 +3,7 @@
 //! `fixtures/v1/*.hex` hold what version 1 wrote. Files are only ever added: a test that fails
 //! here means that a change of the types changed the bytes, and needs a new version.
 
+use super::snapshots::{apply, build, digest, launching};
 use super::{entries, entry, id, membership, open, run, wal_file};
 use fermata_pool::command::{
     Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch, Node,
@@ -20,9 +21,10 @@ use fermata_replica::format::snapshot::{Identity, Manifest};
 use fermata_replica::format::{
     ENTRY_BYTES_MAX, FormatError, command_bytes, decode_entry, encode_entry,
 };
-use fermata_replica::raft::Vote as RaftVote;
+use fermata_replica::raft::{LogEntry, Proposal, Vote as RaftVote};
 use openraft::EntryPayload;
-use openraft::storage::RaftLogReader;
+use openraft::entry::RaftEntry;
+use openraft::storage::{RaftLogReader, RaftStateMachine};
 use raft_log::codeq::{Decode, Encode};
 use tempfile::TempDir;
 
@@ -140,6 +142,15 @@ fn holder() -> Holder {
 }
 
 fn every_command() -> Vec<Command> {
+    [
+        about_jobs(),
+        about_definitions(),
+        about_holders_and_windows(),
+    ]
+    .concat()
+}
+
+fn about_jobs() -> Vec<Command> {
     vec![
         Command::Takeover,
         Command::Launch(Box::new(Launch {
@@ -170,6 +181,11 @@ fn every_command() -> Vec<Command> {
             from: None,
         },
         Command::Cancel { job: "j1".into() },
+    ]
+}
+
+fn about_definitions() -> Vec<Command> {
+    vec![
         Command::PutEvent {
             event: Box::new(Event {
                 id: "e1".into(),
@@ -217,6 +233,11 @@ fn every_command() -> Vec<Command> {
         Command::DeleteServer {
             server: "s1".into(),
         },
+    ]
+}
+
+fn about_holders_and_windows() -> Vec<Command> {
+    vec![
         Command::ServerSeen(holder()),
         Command::ServerOffline(holder()),
         Command::ServerLost(holder()),
@@ -365,6 +386,57 @@ fn identities_manifests_and_chunks_of_version_1() {
 }
 
 #[test]
+fn a_snapshot_of_version_1() {
+    let folder = TempDir::new().unwrap();
+    let mut store = open(folder.path());
+    let proposal = |commands| {
+        let entry = Entry {
+            claim: Claim(1),
+            stamp: Stamp::utc(Instant::from_ms(1_780_000_000_123)),
+            commands,
+        };
+        EntryPayload::Normal(Proposal::new(entry).unwrap())
+    };
+    // Without what removes again what is there.
+    let lasting = every_command().into_iter().filter(|command| {
+        let removes = matches!(
+            command,
+            Command::DeleteEvent { .. }
+                | Command::DeleteCategory { .. }
+                | Command::DeleteServer { .. }
+                | Command::DeleteOverride { .. }
+                | Command::Cancel { .. }
+                | Command::ResetAll
+        );
+        !removes
+    });
+    let waiting = launching(1, 3, 10);
+    let log = vec![
+        LogEntry::new(id(1, 0), proposal(vec![Command::Takeover])),
+        waiting,
+        LogEntry::new(id(1, 2), proposal(lasting.collect())),
+    ];
+    apply(&mut store.machine, log);
+    let (meta, reader) = build(&mut store.machine);
+    let stream = run(reader.read(0, usize::MAX)).unwrap();
+    let frozen = fixture("snapshot-stream", &stream);
+
+    let other = TempDir::new().unwrap();
+    let mut restored = open(other.path());
+    run(async {
+        let mut writer = restored.machine.recovery().begin().await.unwrap();
+        writer.write(&frozen).await.unwrap();
+        let received = writer.finish().await.unwrap();
+        restored
+            .machine
+            .install_snapshot(&meta, received)
+            .await
+            .unwrap();
+    });
+    assert_eq!(digest(&restored.machine), digest(&store.machine));
+}
+
+#[test]
 fn a_record_that_is_not_what_was_written_is_refused() {
     let place = 7_u64.to_be_bytes();
     let bytes = manifest().to_bytes(&place).unwrap();
@@ -424,7 +496,7 @@ fn entries_are_bounded_on_both_sides() {
             most: ENTRY_BYTES_MAX - 1
         }
     );
-    let too_long = [largest.clone(), vec![0]].concat();
+    let too_long = [largest, vec![0]].concat();
     assert!(matches!(
         decode_entry(&too_long),
         Err(FormatError::TooLarge { .. })

@@ -2,7 +2,7 @@
 
 use super::{append, entries, entry, id, membership, open, run, save_vote};
 use fermata_replica::raft::{LogEntry, LogId, Vote};
-use fermata_replica::store::{LogStore, log};
+use fermata_replica::store::{LogStore, Store, log};
 use openraft::storage::{LogState, RaftLogReader, RaftLogStorage};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -45,8 +45,9 @@ impl Model {
     }
 
     /// One thing that a Raft core may do now.
-    fn step(&mut self, log: &mut LogStore, random: &mut StdRng) {
-        match random.random_range(0..9) {
+    fn step(&mut self, store: &mut Store, random: &mut StdRng) {
+        let log = &mut store.log;
+        match random.random_range(0..10) {
             0 => {
                 let term = self.vote.map_or(1, |vote| vote.leader_id.term + 1);
                 let vote = Vote::new(term, random.random_range(1..4));
@@ -72,12 +73,23 @@ impl Model {
                 run(log.save_committed(Some(id))).unwrap();
                 self.committed = self.committed.max(Some(id));
             }
+            4 => {
+                let Some(upto) = self.committed.filter(|&id| Some(id) > self.purged) else {
+                    return;
+                };
+                // A log is purged only where a snapshot covers it.
+                super::snapshots::start(store);
+                super::snapshots::build(&mut store.machine);
+                run(store.log.purge(upto)).unwrap();
+                self.entries.retain(|entry| entry.log_id > upto);
+                self.purged = Some(upto);
+            }
             kind => {
                 let term = self.term() + u64::from(random.random_bool(0.2));
                 let first = self.next_index();
                 let new: Vec<LogEntry> = (first..first + random.random_range(1..5))
                     .map(|index| match kind {
-                        4 => membership(term, index, &[1, 2, index + 3]),
+                        5 => membership(term, index, &[1, 2, index + 3]),
                         _ => entry(term, index),
                     })
                     .collect();
@@ -102,10 +114,10 @@ fn reopened_after_every_operation_it_is_as_it_was() {
     let folder = TempDir::new().unwrap();
     let mut model = Model::default();
     for _ in 0..120 {
-        let mut log = open(folder.path()).log;
-        model.check(&mut log);
-        model.step(&mut log, &mut random);
-        model.check(&mut log);
+        let mut store = open(folder.path());
+        model.check(&mut store.log);
+        model.step(&mut store, &mut random);
+        model.check(&mut store.log);
     }
 }
 

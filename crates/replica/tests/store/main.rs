@@ -2,12 +2,20 @@
 //!
 //! One binary for all, as the database takes long to link.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    reason = "a test that finds something missing fails"
+)]
+
 mod damage;
 mod durable;
 mod folder;
 mod formats;
 mod full_disk;
+mod killed;
 mod log;
+mod snapshots;
 mod suite;
 
 use fermata_pool::command::{Claim, Command, Entry};
