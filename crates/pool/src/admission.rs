@@ -20,6 +20,7 @@ use crate::outcome::Reason;
 use crate::queue::{job_of, order_of};
 use crate::scope::{Gate, Head};
 use crate::state::{Pool, Source, Turn};
+use crate::time::Instant;
 use crate::window::Opening;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -51,6 +52,7 @@ impl Pool {
         pool: ScopeNumber,
         interned: &Interned,
         place: u64,
+        at: Instant,
     ) -> Result<Option<ServerNumber>, Shut> {
         let rules = &interned.rules;
         if let Some(scope) = self.scopes.get(&pool)
@@ -63,7 +65,7 @@ impl Pool {
                 mode: None,
             });
         }
-        if rules.rate.is_some() && self.rate_opening(pool) != Opening::Open {
+        if rules.rate.is_some() && self.rate_opening(pool, at) != Opening::Open {
             return Err(Shut {
                 gate: Gate::Rate(pool),
                 mode: rules.mode,
@@ -71,7 +73,7 @@ impl Pool {
         }
         for bucket in &rules.buckets {
             if let Some(number) = self.index.scope_names.get(&*bucket.name)
-                && self.rate_opening(*number) != Opening::Open
+                && self.rate_opening(*number, at) != Opening::Open
             {
                 return Err(Shut {
                     gate: Gate::Rate(*number),
@@ -144,6 +146,7 @@ impl Pool {
         }
         self.header.stats.acquired += taken.len() as u64;
         self.scopes.change(&pool, |scope| scope.running += 1);
+        self.index.running.insert((pool, number));
         if let Some(server) = server {
             self.note_pick(interned, server);
             self.index.held.insert((server, number));
@@ -354,7 +357,7 @@ impl Pool {
                 });
                 return self.scopes.get(&pool).and_then(|scope| scope.head) == head;
             }
-            Source::Rate(scope) if self.rate_opening(scope) != Opening::Open => None,
+            Source::Rate(scope) if self.rate_opening(scope, self.now()) != Opening::Open => None,
             Source::Rate(scope) => self.first_rate_waiter(scope),
             Source::Server(server) => self
                 .servers
@@ -373,9 +376,8 @@ impl Pool {
             self.end(number, Err(Reason::EventMissing), "".into(), turn);
             return;
         }
-        let place = turn.index.wrapping_add(u64::from(turn.starts));
         let put_back = job.put_back;
-        match self.look_at_gates(pool, &interned, place) {
+        match self.look_at_gates(pool, &interned, turn.place(), self.now()) {
             Ok(server) => {
                 self.dequeue(number, pool);
                 self.start(number, pool, &interned, server, turn);

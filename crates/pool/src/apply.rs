@@ -52,6 +52,7 @@ impl Pool {
                 claim: self.header.claim,
             })
         };
+        self.seal();
         Applied {
             index,
             at: self.now(),
@@ -64,8 +65,10 @@ impl Pool {
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
             let mut outcome = self.command(command, turn).unwrap_or_else(Outcome::Refused);
+            let moves = turn.moves.len();
             self.examine(turn);
-            if let Outcome::Job(JobOutcome { job, standing, .. }) = &mut outcome
+            if turn.moves.len() > moves
+                && let Outcome::Job(JobOutcome { job, standing, .. }) = &mut outcome
                 && let Some(now) = self.standing(job)
             {
                 *standing = now;
@@ -117,30 +120,32 @@ impl Pool {
 
     /// Active jobs that are too old are told to stop (S50).
     fn stop_aged(&mut self, now: Instant, turn: &mut Turn) {
-        while let Some((deadline, number)) = self
-            .index
-            .aging
-            .first()
-            .copied()
-            .filter(|(deadline, _)| *deadline <= now)
-        {
-            self.index.aging.remove(&(deadline, number));
+        while let Some(aged) = self.index.aging.first().copied().filter(|it| it.0 <= now) {
+            let (_, number) = aged;
+            self.index.aging.remove(&aged);
             self.stop(number, Reason::TimeLimit, turn);
         }
     }
 
-    /// Tells the executor of an active job to stop; a cancellation stands above a time limit.
+    /// Tells the executor of an active job to stop, whose age then no longer matters; a
+    /// cancellation stands above a time limit.
     fn stop(&mut self, number: JobNumber, reason: Reason, turn: &mut Turn) {
         let now = self.now();
-        self.jobs.change(&number, |job| {
+        let deadline = self.jobs.change(&number, |job| {
             let State::Active(attempt) = &mut job.state else {
-                return;
+                return None;
             };
-            if attempt.stop.is_none() || reason == Reason::Cancelled {
-                attempt.stop = Some(reason);
-                job.say(now, Note::Stopping(reason));
+            if attempt.stop.is_some() && reason != Reason::Cancelled {
+                return attempt.deadline.take();
             }
+            attempt.stop = Some(reason);
+            let deadline = attempt.deadline.take();
+            job.say(now, Note::Stopping(reason));
+            deadline
         });
+        if let Some(deadline) = deadline.flatten() {
+            self.index.aging.remove(&(deadline, number));
+        }
         self.moved(number, turn);
     }
 
@@ -455,7 +460,11 @@ impl Pool {
         self.change_server(number, |server| server.online = false);
         self.put_back_starting(number, turn);
         self.give_up_active(number, turn);
-        self.servers.remove(&number);
+        if let Some(gone) = self.servers.remove(&number) {
+            self.index
+                .fleet
+                .define(number, &gone.definition.groups, &[]);
+        }
         self.index.fleet.place(server, number, None);
         Ok(Outcome::Done)
     }

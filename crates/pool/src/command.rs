@@ -213,7 +213,7 @@ pub struct Launch {
     pub params: Option<Box<[u8]>>,
     /// First in precedence (S7).
     pub limits: Vec<Limit>,
-    /// Stand for the event's, if any.
+    /// Stand for the event's; an empty list is as if absent.
     pub targets: Option<Vec<Box<str>>>,
     /// The job is considered so many seconds later.
     pub delay_s: Option<u64>,

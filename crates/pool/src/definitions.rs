@@ -291,6 +291,12 @@ impl Pool {
             self.servers.insert(number, Box::<Server>::default());
             number
         });
+        let groups = self
+            .servers
+            .get(&number)
+            .map(|server| server.definition.groups.clone());
+        let groups = groups.unwrap_or_default();
+        self.index.fleet.define(number, &groups, &definition.groups);
         let mut revision = 0;
         self.change_server(number, |server| {
             server.definition = definition.clone();

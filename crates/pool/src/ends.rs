@@ -39,6 +39,7 @@ impl Pool {
         self.scopes.change(&pool, |scope| {
             scope.running = scope.running.saturating_sub(1);
         });
+        self.index.running.remove(&(pool, number));
         self.offer_slot(pool);
         if let Some(server) = attempt.server {
             self.index.held.remove(&(server, number));

@@ -29,6 +29,8 @@ type Place = (u32, u32, Arc<str>);
 pub(crate) struct Fleet {
     /// Every server by its id.
     numbers: BTreeMap<Arc<str>, ServerNumber>,
+    /// Every server under each of its groups.
+    in_group: BTreeSet<(Box<str>, ServerNumber)>,
     /// Where each server with room stands.
     placed: BTreeMap<ServerNumber, Placed>,
     /// Servers with room, under each group and under [`EVERY`].
@@ -77,8 +79,39 @@ impl Fleet {
             .map(|(_, number)| *number)
     }
 
+    /// Puts a server under the groups of its definition, and takes it off those of an older one.
+    pub(crate) fn define(&mut self, number: ServerNumber, old: &[Box<str>], new: &[Box<str>]) {
+        for group in old {
+            self.in_group.remove(&(group.clone(), number));
+        }
+        self.in_group
+            .extend(new.iter().map(|group| (group.clone(), number)));
+    }
+
+    /// Every server that targets name, with room or without.
+    pub(crate) fn targeted<'a>(
+        &'a self,
+        targets: &'a [Box<str>],
+    ) -> impl Iterator<Item = ServerNumber> + 'a {
+        let every = targets.is_empty().then(|| self.numbers.values().copied());
+        let named = targets.iter().flat_map(|target| {
+            let first = (target.clone(), ServerNumber(0));
+            let last = (target.clone(), ServerNumber(u32::MAX));
+            let members = self.in_group.range(first..=last).map(|(_, number)| *number);
+            self.numbers
+                .get(&**target)
+                .copied()
+                .into_iter()
+                .chain(members)
+        });
+        every.into_iter().flatten().chain(named)
+    }
+
     /// Puts a server where its row says that it stands; none: it is gone.
     pub(crate) fn place(&mut self, id: &str, number: ServerNumber, server: Option<&Server>) {
+        if server.is_some_and(|server| self.move_within_groups(number, server)) {
+            return;
+        }
         if let Some(old) = self.placed.remove(&number) {
             for name in &old.groups {
                 self.leave(name, &old);
@@ -120,6 +153,36 @@ impl Fleet {
             group.by_id.insert(Arc::clone(&placed.id), room);
         }
         self.placed.insert(number, placed);
+    }
+
+    /// The usual case: a server that took or lost a job stays in its groups, at another place.
+    /// False where it is not this case.
+    fn move_within_groups(&mut self, number: ServerNumber, server: &Server) -> bool {
+        let room = server.room();
+        let Some(placed) = self.placed.get_mut(&number).filter(|_| room > 0) else {
+            return false;
+        };
+        let same = placed.groups.iter().skip(1).map(|name| &**name);
+        if !same.eq(server.definition.groups.iter().map(|name| &**name)) {
+            return false;
+        }
+        let class = room.ilog2();
+        for name in &placed.groups {
+            let Some(group) = self.groups.get_mut(name) else {
+                continue;
+            };
+            let mut place = (placed.class, placed.jobs, Arc::clone(&placed.id));
+            group.by_load.remove(&place);
+            (place.0, place.1) = (class, server.jobs);
+            group.by_load.insert(place);
+            if placed.room != room
+                && let Some(known) = group.by_id.get_mut(&placed.id)
+            {
+                *known = room;
+            }
+        }
+        (placed.class, placed.jobs, placed.room) = (class, server.jobs, room);
+        true
     }
 
     fn group_name(&self, name: &str) -> Arc<str> {

@@ -108,7 +108,7 @@ impl Pool {
         let Some(job) = self.jobs.get(&head.job) else {
             return Err(format!("{}: the head is no job", scope.name));
         };
-        match self.look_at_gates(pool, &self.interned(job), 0) {
+        match self.look_at_gates(pool, &self.interned(job), 0, self.now()) {
             Ok(_) => Err(format!("{} could start and waits", job.id)),
             Err(_) => Ok(()),
         }

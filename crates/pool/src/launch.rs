@@ -1,20 +1,17 @@
 //! Launching: from a request to a job that started, waits, is delayed or was aborted.
 
 use crate::command::{
-    Event, EventKind, Executor, Launch, Node, PARAMS_BYTES_MAX, ResolveLimits, TARGETS_MAX,
+    Event, EventKind, Executor, Launch, Node, PARAMS_BYTES_MAX, Parent, ResolveLimits, TARGETS_MAX,
 };
 use crate::digest::hash_of;
 use crate::id::check_id;
-use crate::job::{
-    Job, JobNumber, Lease, Note, Params, ScopeNumber, State, TermsNumber, Unresolved,
-};
+use crate::job::{Job, JobNumber, Lease, Note, Params, State, TermsNumber, Unresolved};
 use crate::limits::validate;
-use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, Mode, within};
+use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, within};
 use crate::members::Interned;
 use crate::outcome::{JobOutcome, Outcome, Reason, Refusal};
-use crate::queue::{job_of, order_of};
 use crate::state::{Pool, Turn};
-use crate::terms::{Source, SourcedLimit, Terms, by_precedence};
+use crate::terms::{Rules, Source, SourcedLimit, Terms, by_precedence};
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -99,6 +96,30 @@ struct Definition<'a> {
     node: Option<&'a Node>,
 }
 
+impl Definition<'_> {
+    fn is_first_start(&self) -> bool {
+        self.event
+            .is_some_and(|event| event.resolve == ResolveLimits::FirstStart)
+    }
+}
+
+/// What a launch would come to.
+pub(crate) struct Prospect {
+    pub(crate) interned: Interned,
+    pub(crate) priority: i8,
+    pub(crate) pool_name: String,
+}
+
+/// The name of the pool of a job with this parent and id (S9).
+fn pool_name(interned: &Interned, parent: Option<&Parent>, id: &str) -> String {
+    match (&interned.rules.cap_key, parent, &interned.terms.event) {
+        (Some(key), _, _) => format!("cap:{key}"),
+        (None, Some(parent), _) => format!("node:{}@{}", parent.node, parent.job),
+        (None, None, Some(event)) => format!("event:{event}"),
+        (None, None, None) => format!("job:{id}"),
+    }
+}
+
 impl Pool {
     pub(crate) fn launch(&mut self, launch: &Launch, turn: &mut Turn) -> Outcome {
         match self.try_launch(launch, turn) {
@@ -136,16 +157,9 @@ impl Pool {
                 Err(Refusal::IdConflict)
             };
         }
-        launch
-            .check(self.header.settings.params_bytes_max)
-            .map_err(Refusal::Invalid)?;
-        if self.header.unfinished >= u64::from(self.header.settings.unfinished_max) {
-            return Err(Refusal::ClusterFull);
-        }
-        let definition = self.definition_of(launch)?;
+        let definition = self.check_launch(launch)?;
         let event = definition.event;
-        let first_start = event.is_some_and(|event| event.resolve == ResolveLimits::FirstStart);
-        let late = first_start && launch.delay_s.unwrap_or(0) > 0;
+        let late = definition.is_first_start() && launch.delay_s.unwrap_or(0) > 0;
         let priority = launch
             .priority
             .or(event.map(|event| event.priority))
@@ -164,13 +178,9 @@ impl Pool {
         let terms = match self.known_terms(launch, &definition) {
             Some(known) => known,
             None => {
-                let mut terms = self.terms_of(launch, &definition);
+                let mut terms = self.terms_of(launch, &definition)?;
                 if late {
                     terms.limits.clear();
-                } else if first_start {
-                    terms.limits.truncate(LIMITS_MAX);
-                } else {
-                    check_resolved(&terms.limits)?;
                 }
                 self.intern(terms, launch)
             }
@@ -185,6 +195,37 @@ impl Pool {
             _ => self.consider_new(number, turn),
         }
         Ok((number, false))
+    }
+
+    /// Checks a launch against its own rules and the state, and finds what it refers to.
+    fn check_launch(&self, launch: &Launch) -> Result<Definition<'_>, Refusal> {
+        let settings = &self.header.settings;
+        launch
+            .check(settings.params_bytes_max)
+            .map_err(Refusal::Invalid)?;
+        if self.header.unfinished >= u64::from(settings.unfinished_max) {
+            return Err(Refusal::ClusterFull);
+        }
+        self.definition_of(launch)
+    }
+
+    /// What a launch would come to, with the definitions of now.
+    pub(crate) fn prospect(&self, launch: &Launch) -> Result<Prospect, Refusal> {
+        let definition = self.check_launch(launch)?;
+        let priority = launch
+            .priority
+            .or(definition.event.map(|event| event.priority));
+        let terms = Arc::new(self.terms_of(launch, &definition)?);
+        let interned = Interned {
+            rules: Rules::of(&terms.limits),
+            terms,
+        };
+        let pool_name = pool_name(&interned, launch.parent.as_ref(), &launch.id);
+        Ok(Prospect {
+            interned,
+            priority: priority.unwrap_or(0),
+            pool_name,
+        })
     }
 
     /// The terms of a plain launch like one before, while no definition has changed since.
@@ -220,16 +261,23 @@ impl Pool {
     }
 
     /// What a launch comes to with the definitions of now (S7).
-    fn terms_of(&self, launch: &Launch, definition: &Definition<'_>) -> Terms {
+    fn terms_of(&self, launch: &Launch, definition: &Definition<'_>) -> Result<Terms, Refusal> {
+        let first_start = definition.is_first_start();
         let Definition { event, node } = definition;
         let node_limits = node.map_or(&[][..], |node| &node.limits);
-        let limits = self.resolve(&launch.limits, *event, node_limits);
+        let mut limits = self.resolve(&launch.limits, *event, node_limits);
+        if first_start {
+            limits.truncate(LIMITS_MAX);
+        } else {
+            check_resolved(&limits)?;
+        }
         let workflow = event.is_some_and(|event| event.kind == EventKind::Workflow);
         let targets = launch
             .targets
             .clone()
+            .filter(|targets| !targets.is_empty())
             .or_else(|| Some(event.as_ref()?.targets.clone()));
-        Terms {
+        Ok(Terms {
             event: event.map(|event| event.id.clone()),
             limits,
             targets: targets.unwrap_or_default(),
@@ -240,7 +288,7 @@ impl Pool {
                 launch.executor.unwrap_or_default()
             },
             nodes: event.map(|event| event.nodes.clone()).unwrap_or_default(),
-        }
+        })
     }
 
     fn resolve(
@@ -346,12 +394,7 @@ impl Pool {
 
     /// The name of a job's pool (S9).
     pub(crate) fn pool_name_of(job: &Job, interned: &Interned) -> String {
-        match (&interned.rules.cap_key, &job.parent, &interned.terms.event) {
-            (Some(key), _, _) => format!("cap:{key}"),
-            (None, Some(parent), _) => format!("node:{}@{}", parent.node, parent.job),
-            (None, None, Some(event)) => format!("event:{event}"),
-            (None, None, None) => format!("job:{}", job.id),
-        }
+        pool_name(interned, job.parent.as_deref(), &job.id)
     }
 
     /// Makes a job a member of its pool, and warns it of members that differ (S35).
@@ -362,7 +405,7 @@ impl Pool {
         let interned = self.interned(job);
         let terms = job.terms;
         let pool = self.scope_of(&Pool::pool_name_of(job, &interned));
-        let mut warnings = self.index.members.differences(pool, &interned.rules);
+        let mut warnings = self.index.members.differences(pool, terms, &interned.rules);
         for (other, difference) in &mut warnings {
             if let Some(other) = self.jobs.get(other) {
                 difference.job = other.id.clone();
@@ -445,67 +488,6 @@ impl Pool {
         self.jobs.change(&number, |job| job.terms = new);
         self.release_terms(old);
         self.join_pool(number);
-    }
-
-    /// Considers a job for the first time (S16, S17).
-    fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let Some(pool) = job.pool else { return };
-        let interned = self.interned(job);
-        let order = order_of(number, job);
-        let place = turn.index.wrapping_add(u64::from(turn.starts));
-        let found = self.look_at_gates(pool, &interned, place);
-        let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
-        let ahead = queue
-            .and_then(|queue| queue.first())
-            .filter(|first| *first < order);
-        let waiting = queue.map_or(0, |queue| queue.len() as u64);
-        match found {
-            Ok(server) if ahead.is_none() => {
-                self.start(number, pool, &interned, server, turn);
-                return;
-            }
-            Err(shut) if shut.mode == Some(Mode::Skip) => {
-                self.header.stats.skipped += 1;
-                self.end(number, Err(Reason::RateLimited), "".into(), turn);
-                return;
-            }
-            _ => {}
-        }
-        let shut = found.err();
-        let reason = match interned.rules.queue {
-            Some(amount) if waiting < u64::from(amount) => None,
-            Some(_) => Some(Reason::QueueFull),
-            None if shut.is_some_and(|shut| shut.mode == Some(Mode::Wait)) => None,
-            None => Some(match (shut, ahead) {
-                (Some(shut), _) => shut.reason(),
-                (None, first) => self.reason_of_head(pool, first.map(job_of), place),
-            }),
-        };
-        if let Some(reason) = reason {
-            self.end(number, Err(reason), "".into(), turn);
-            return;
-        }
-        let now = self.now();
-        let by_rate = shut.is_some_and(|shut| shut.reason() == Reason::RateLimited);
-        self.header.stats.queued_by_rate += u64::from(by_rate);
-        self.header.stats.throttled += u64::from(by_rate);
-        let note = shut.map_or(Note::QueuedBehind, |shut| Note::Queued(shut.reason()));
-        self.jobs.change(&number, |job| job.say(now, note));
-        self.moved(number, turn);
-        self.enqueue(number, pool);
-        if let (None, Some(shut)) = (ahead, shut) {
-            self.set_gate(pool, shut.gate);
-        }
-    }
-
-    /// The first gate now shut to the head of a pool (S16).
-    fn reason_of_head(&self, pool: ScopeNumber, head: Option<JobNumber>, place: u64) -> Reason {
-        head.and_then(|head| self.jobs.get(&head))
-            .and_then(|head| self.look_at_gates(pool, &self.interned(head), place).err())
-            .map_or(Reason::ConcurrencyLimited, |shut| shut.reason())
     }
 }
 

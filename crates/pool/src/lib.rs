@@ -11,12 +11,12 @@
 //!
 //! - [`command`] is what may be asked, [`outcome`] what is answered; [`apply`] lets time pass and
 //!   carries commands out.
-//! - [`launch`] makes jobs; [`admission`] looks at gates, starts, and knows who is considered next;
+//! - [`launch`] makes jobs, [`consideration`] looks at them first; [`admission`] looks at gates, starts, and knows who is considered next;
 //!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
 //!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
-//! - [`query`] is for looking, [`invariants`] for checking.
+//! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
 //! # What costs what
 //!
@@ -38,6 +38,7 @@ extern crate alloc;
 mod admission;
 mod apply;
 pub mod command;
+mod consideration;
 mod definitions;
 mod digest;
 mod ends;
@@ -59,6 +60,7 @@ pub mod state;
 mod table;
 pub mod terms;
 pub mod time;
+pub mod why;
 pub mod window;
 
 pub use apply::MOVES_PER_ENTRY_MAX;

@@ -105,6 +105,15 @@ impl Members {
         self.jobs.range(all).next_back().map(|(_, terms, _)| *terms)
     }
 
+    /// None: the pool has no members. Else the terms that all of them have, if they are one.
+    fn only_terms(&self, pool: ScopeNumber) -> Option<Option<TermsNumber>> {
+        let all = (pool, TERMS_MIN, JobNumber(0))..=(pool, TERMS_MAX, JobNumber(u64::MAX));
+        let mut ends = self.jobs.range(all);
+        let first = ends.next()?.1;
+        let same = ends.next_back().is_none_or(|(_, last, _)| *last == first);
+        Some(same.then_some(first))
+    }
+
     pub(crate) fn join(
         &mut self,
         pool: ScopeNumber,
@@ -164,10 +173,14 @@ impl Members {
     pub(crate) fn differences(
         &self,
         pool: ScopeNumber,
+        terms: TermsNumber,
         rules: &Rules,
     ) -> Vec<(JobNumber, Difference)> {
-        let (amount, rate, queue) = conduct(rules);
         let mut found = Vec::new();
+        if self.only_terms(pool).is_none_or(|only| only == Some(terms)) {
+            return found;
+        }
+        let (amount, rate, queue) = conduct(rules);
         let mut say = |what: &str, ours: String, theirs: String, terms: TermsNumber| {
             if let Some(job) = self.any(pool, terms) {
                 let difference = Difference {

@@ -27,12 +27,12 @@ impl Pool {
 
     /// When one more start is allowed by the rate of a scope. Without a window the rate is that of
     /// the job that asks: at least 1, unless an override says 0.
-    pub(crate) fn rate_opening(&self, scope: ScopeNumber) -> Opening {
+    pub(crate) fn rate_opening(&self, scope: ScopeNumber, at: Instant) -> Opening {
         let Some(scope) = self.scopes.get(&scope) else {
             return Opening::Open;
         };
-        match self.live_window(scope, self.now()) {
-            Some(window) => window.opening(scope.sizes.as_ref(), self.now(), &self.runs),
+        match self.live_window(scope, at) {
+            Some(window) => window.opening(scope.sizes.as_ref(), at, &self.runs),
             None if scope
                 .sizes
                 .as_ref()
@@ -177,7 +177,7 @@ impl Pool {
             .as_ref()
             .and_then(|window| window.expires_at(sizes, &self.runs));
         let waiter = self.first_rate_waiter(number);
-        let opening = waiter.map(|_| self.rate_opening(number));
+        let opening = waiter.map(|_| self.rate_opening(number, self.now()));
         if let (Some((order, pool)), Some(Opening::Open)) = (waiter, opening) {
             self.index
                 .candidates

@@ -106,6 +106,18 @@ impl Pool {
         .fold(0, u64::wrapping_add)
     }
 
+    /// Brings the digests of all tables up to date.
+    pub(crate) fn seal(&mut self) {
+        self.events.seal();
+        self.categories.seal();
+        self.servers.seal();
+        self.terms.seal();
+        self.scopes.seal();
+        self.jobs.seal();
+        self.params.seal();
+        self.runs.seal();
+    }
+
     /// Begins to walk the state as it is now, while later entries are applied.
     ///
     /// # Errors
@@ -246,6 +258,9 @@ impl Restore {
                 pool.index
                     .fleet
                     .place(&server.definition.id, number, Some(&server));
+                pool.index
+                    .fleet
+                    .define(number, &[], &server.definition.groups);
                 pool.servers.insert(number, Box::new(server.into_owned()));
             }
             Row::Terms(number, terms) => {
@@ -268,6 +283,7 @@ impl Restore {
     /// # Errors
     /// The rows contradict each other, or have another digest than the header says.
     pub fn finish(mut self) -> Result<Pool, RestoreError> {
+        self.pool.seal();
         if self.digest != Some(self.pool.digest()) {
             return Err(RestoreError::Digest);
         }
@@ -324,15 +340,16 @@ impl Pool {
             }
             State::Starting(attempt) | State::Active(attempt) => {
                 self.index
+                    .running
+                    .insert((job.pool.unwrap_or_default(), number));
+                self.index
                     .held
                     .extend(attempt.server.map(|server| (server, number)));
                 let by_deadline = match &job.state {
                     State::Starting(_) => &mut self.index.starting,
                     _ => &mut self.index.aging,
                 };
-                let told = attempt.stop == Some(crate::outcome::Reason::TimeLimit);
-                let deadline = attempt.deadline.filter(|_| !told);
-                by_deadline.extend(deadline.map(|deadline| (deadline, number)));
+                by_deadline.extend(attempt.deadline.map(|deadline| (deadline, number)));
             }
             State::Ended(end) => {
                 self.index.finished.insert((end.at, number));

@@ -123,6 +123,8 @@ pub(crate) struct Index {
     pub(crate) fleet: Fleet,
     /// Attempts by the server that holds them.
     pub(crate) held: BTreeSet<(ServerNumber, JobNumber)>,
+    /// Starting and active jobs by their pools.
+    pub(crate) running: BTreeSet<(ScopeNumber, JobNumber)>,
     /// Delayed jobs by when they are due.
     pub(crate) delayed: BTreeSet<(Instant, JobNumber)>,
     /// Jobs in `starting` by when they are given up.
@@ -168,6 +170,13 @@ pub(crate) struct Turn {
     /// Heads and due jobs that may still be considered.
     pub(crate) budget: usize,
     pub(crate) moves: Vec<Move>,
+}
+
+impl Turn {
+    /// The place of the next start in the log, for `random` (S18).
+    pub(crate) fn place(&self) -> u64 {
+        self.index.wrapping_add(u64::from(self.starts))
+    }
 }
 
 impl Pool {

@@ -13,15 +13,28 @@
 
 use crate::digest::hash_of;
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
 use serde::Serialize;
 
 #[derive(Debug)]
 pub(crate) struct Table<K, V> {
-    rows: BTreeMap<K, V>,
+    rows: BTreeMap<K, Slot<V>>,
     digest: u64,
+    /// Keys of rows that changed since the digest was brought up to date.
+    changed: Vec<K>,
     walk: Option<Walk<K, V>>,
 }
+
+/// A row and its part in the digest; [`UNHASHED`] after a change.
+#[derive(Debug)]
+struct Slot<V> {
+    row: V,
+    hash: u64,
+}
+
+/// Stands for the hash of a row that changed; no row is given it.
+const UNHASHED: u64 = 0;
 
 #[derive(Debug)]
 struct Walk<K, V> {
@@ -36,6 +49,7 @@ impl<K, V> Default for Table<K, V> {
         Table {
             rows: BTreeMap::new(),
             digest: 0,
+            changed: Vec::new(),
             walk: None,
         }
     }
@@ -43,7 +57,7 @@ impl<K, V> Default for Table<K, V> {
 
 impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
-        self.rows.get(key)
+        self.rows.get(key).map(|slot| &slot.row)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -51,54 +65,75 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.iter()
+        self.rows.iter().map(|(key, slot)| (key, &slot.row))
     }
 
     pub(crate) fn range(
         &self,
         keys: impl RangeBounds<K>,
     ) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.range(keys)
+        self.rows.range(keys).map(|(key, slot)| (key, &slot.row))
     }
 
-    /// The wrapping sum of the rows' hashes.
+    /// The wrapping sum of the rows' hashes, as of the last [`Table::seal`].
     pub(crate) fn digest(&self) -> u64 {
+        debug_assert!(
+            self.changed.is_empty(),
+            "the digest is asked for in mid-entry"
+        );
         self.digest
+    }
+
+    /// Brings the digest up to date: each row that changed is hashed once, however often it did.
+    pub(crate) fn seal(&mut self) {
+        for key in self.changed.drain(..) {
+            let Some(slot) = self.rows.get_mut(&key) else {
+                continue;
+            };
+            if slot.hash == UNHASHED {
+                slot.hash = hash_of(&(&key, &slot.row)).max(UNHASHED + 1);
+                self.digest = self.digest.wrapping_add(slot.hash);
+            }
+        }
     }
 
     pub(crate) fn insert(&mut self, key: K, row: V) {
         self.keep_before(&key);
-        self.digest = self.digest.wrapping_add(hash_of(&(&key, &row)));
-        if let Some(old) = self.rows.get_mut(&key) {
-            self.digest = self.digest.wrapping_sub(hash_of(&(&key, &*old)));
-            *old = row;
-        } else {
-            self.rows.insert(key, row);
+        self.changed.push(key.clone());
+        let slot = Slot {
+            row,
+            hash: UNHASHED,
+        };
+        if let Some(old) = self.rows.insert(key, slot) {
+            self.digest = self.digest.wrapping_sub(old.hash);
         }
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
         self.keep_before(key);
-        let row = self.rows.remove(key)?;
-        self.digest = self.digest.wrapping_sub(hash_of(&(key, &row)));
-        Some(row)
+        let old = self.rows.remove(key)?;
+        self.digest = self.digest.wrapping_sub(old.hash);
+        Some(old.row)
     }
 
     /// Changes a row in place and gives what the change gives; `None` where there is no such row.
     pub(crate) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
         self.keep_before(key);
-        let row = self.rows.get_mut(key)?;
-        self.digest = self.digest.wrapping_sub(hash_of(&(key, &*row)));
-        let given = change(row);
-        self.digest = self.digest.wrapping_add(hash_of(&(key, &*row)));
-        Some(given)
+        let slot = self.rows.get_mut(key)?;
+        if slot.hash != UNHASHED {
+            self.digest = self.digest.wrapping_sub(slot.hash);
+            slot.hash = UNHASHED;
+            self.changed.push(key.clone());
+        }
+        Some(change(&mut slot.row))
     }
 
     fn keep_before(&mut self, key: &K) {
         let Some(walk) = &mut self.walk else { return };
         let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached);
         if ahead && !walk.before.contains_key(key) {
-            walk.before.insert(key.clone(), self.rows.get(key).cloned());
+            let row = self.rows.get(key).map(|slot| slot.row.clone());
+            walk.before.insert(key.clone(), row);
         }
     }
 
@@ -126,12 +161,9 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
                 Some((key, _)) => Bound::Excluded(key),
                 None => Bound::Unbounded,
             };
-            for (key, row) in self
-                .rows
-                .range((from.as_ref(), until))
-                .take(rows_max - handed_out)
-            {
-                hand_out(key, row);
+            let live = self.rows.range((from.as_ref(), until));
+            for (key, slot) in live.take(rows_max - handed_out) {
+                hand_out(key, &slot.row);
                 handed_out += 1;
                 walk.reached = Some(key.clone());
             }
@@ -161,7 +193,6 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use alloc::vec::Vec;
 
     fn rows(table: &mut Table<u32, u32>, rows_max: usize) -> Vec<(u32, u32)> {
         let mut seen = Vec::new();
@@ -223,8 +254,13 @@ mod tests {
             two.change(&key, |row| *row = key);
         }
         two.insert(99, 1);
+        one.seal();
+        two.seal();
         assert_ne!(one.digest(), two.digest());
+        two.change(&7, |row| *row = 8);
         two.remove(&99);
+        two.insert(7, 7);
+        two.seal();
         assert_eq!(one.digest(), two.digest());
     }
 }

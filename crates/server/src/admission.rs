@@ -16,6 +16,7 @@ use fermata_api::headers::TIMEOUT_MS;
 use fermata_api::problem::{ErrorCode, Problem};
 use http::HeaderMap;
 use http::header::CONTENT_LENGTH;
+use http::request::Parts;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
@@ -26,6 +27,10 @@ use crate::refused::Refused;
 
 /// How long a body may take to arrive, in milliseconds.
 const BODY_ARRIVES_MS_MAX: u64 = 30_000;
+/// Most bytes of a refused body that are read before it is answered.
+const DRAINED_BYTES_MAX: usize = 4 * BODY_BYTES_MAX;
+/// How long a refused body is read, in milliseconds.
+const DRAINED_MS_MAX: u64 = 2_000;
 /// The deadline of a call that names none, in milliseconds.
 const DEADLINE_MS_DEFAULT: u64 = 5_000;
 /// The longest deadline, in milliseconds: the longest hold and a little.
@@ -90,7 +95,7 @@ impl Admission {
     }
 
     /// Reads a body and takes room for it as it comes.
-    async fn read(&self, mut body: Body, place: &Place) -> Result<Bytes, Refused> {
+    async fn read(&self, body: &mut Body, place: &Place) -> Result<Bytes, Refused> {
         let mut read = Vec::new();
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| {
@@ -184,14 +189,17 @@ impl Deadline {
 
 /// The layer around every call: a place, a deadline, and the whole body or a refusal.
 pub(crate) async fn admit(State(edge): State<Edge>, request: Request, next: Next) -> Response {
-    match admitted(&edge, request).await {
-        Ok(request) => next.run(request).await,
-        Err(refused) => refused.into_response(),
+    let (mut parts, mut body) = request.into_parts();
+    match admitted(&edge, &mut parts, &mut body).await {
+        Ok(body) => next.run(Request::from_parts(parts, body.into())).await,
+        Err(refused) => {
+            drain(&mut body).await;
+            refused.into_response()
+        }
     }
 }
 
-async fn admitted(edge: &Edge, request: Request) -> Result<Request, Refused> {
-    let (mut parts, body) = request.into_parts();
+async fn admitted(edge: &Edge, parts: &mut Parts, body: &mut Body) -> Result<Bytes, Refused> {
     let deadline = Deadline::of(&parts.headers, Instant::now())?;
     let place = edge.admission.admit()?;
     let announced = parts.headers.get(CONTENT_LENGTH);
@@ -208,7 +216,24 @@ async fn admitted(edge: &Edge, request: Request) -> Result<Request, Refused> {
         })??;
     parts.extensions.insert(deadline);
     parts.extensions.insert(place);
-    Ok(Request::from_parts(parts, body.into()))
+    Ok(body)
+}
+
+/// Reads a refused body to its end, within bounds, and keeps nothing: a client that is still
+/// sending when its connection is closed never sees the refusal.
+async fn drain(body: &mut Body) {
+    let read = async {
+        let mut left = DRAINED_BYTES_MAX;
+        while let Some(Ok(frame)) = body.frame().await {
+            let bytes = frame.data_ref().map_or(0, Bytes::len);
+            match left.checked_sub(bytes) {
+                Some(rest) => left = rest,
+                None => return,
+            }
+        }
+    };
+    // Whoever sends more, or more slowly, is cut off.
+    let _ = timeout(Duration::from_millis(DRAINED_MS_MAX), read).await;
 }
 
 fn too_large() -> Problem {

@@ -21,67 +21,11 @@ use crate::steer::{Manner, steer};
 
 /// The router of a node.
 pub(crate) fn router(edge: &Edge) -> Router {
-    let led = |calls: MethodRouter<Edge>| {
-        calls.route_layer(from_fn_with_state((edge.clone(), Manner::Prompt), steer))
-    };
-    let held =
-        |calls: MethodRouter<Edge>| led(calls).route_layer(from_fn_with_state(edge.clone(), hold));
-    let poll =
-        post(poll::poll).route_layer(from_fn_with_state((edge.clone(), Manner::Held), steer));
     let calls = Router::new()
-        .route(
-            routes::EVENT,
-            led(put(definitions::put_event)
-                .get(definitions::get_event)
-                .delete(definitions::delete_event)),
-        )
-        .route(routes::EVENTS, led(get(definitions::list_events)))
-        .route(
-            routes::CATEGORY,
-            led(put(definitions::put_category)
-                .get(definitions::get_category)
-                .delete(definitions::delete_category)),
-        )
-        .route(routes::CATEGORIES, led(get(definitions::list_categories)))
-        .route(
-            routes::SETTINGS,
-            led(get(definitions::get_settings).put(definitions::put_settings)),
-        )
-        .route(
-            routes::JOBS,
-            held(post(jobs::launch)).merge(led(get(jobs::list))),
-        )
-        .route(routes::JOB, held(get(jobs::get)))
-        .route(routes::JOB_CANCEL, led(post(attempts::cancel)))
-        .route(routes::JOB_STARTED, led(post(attempts::started)))
-        .route(routes::JOB_HEARTBEAT, led(post(attempts::heartbeat)))
-        .route(routes::JOB_COMPLETED, led(post(attempts::completed)))
-        .route(
-            routes::SERVER,
-            led(put(servers::put).get(servers::get).delete(servers::delete)),
-        )
-        .route(routes::SERVERS, led(get(servers::list)))
-        .route(routes::SERVER_POLL, poll)
-        .route(routes::POOL, led(get(pools::get)))
-        .route(routes::POOLS, led(get(pools::list)))
-        .route(routes::WINDOW, led(delete(pools::reset_window)))
-        .route(
-            routes::WINDOWS,
-            led(get(pools::list_windows).delete(pools::reset_windows)),
-        )
-        .route(
-            routes::OVERRIDE,
-            led(put(pools::put_override).delete(pools::delete_override)),
-        )
-        .route(routes::OVERRIDES, led(get(pools::list_overrides)))
-        .route(
-            routes::STATS,
-            led(get(pools::stats).delete(pools::reset_stats)),
-        )
-        .route(routes::CLUSTER, get(cluster::get))
-        .route(routes::MEMBERS, led(post(cluster::add_member)))
-        .route(routes::MEMBER, led(delete(cluster::remove_member)))
-        .route(routes::TRANSFER, led(post(cluster::transfer)))
+        .merge(definitions(edge))
+        .merge(jobs_and_servers(edge))
+        .merge(rates(edge))
+        .merge(members(edge))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // The bound of the contract is kept where the body is read.
@@ -96,6 +40,75 @@ pub(crate) fn router(edge: &Edge) -> Router {
         .merge(probes)
         .layer(from_fn(log))
         .with_state(edge.clone())
+}
+
+/// Calls that are the leader's to do.
+fn led(edge: &Edge, calls: MethodRouter<Edge>) -> MethodRouter<Edge> {
+    calls.route_layer(from_fn_with_state((edge.clone(), Manner::Prompt), steer))
+}
+
+/// The same, where the answer may be held for a job.
+fn held(edge: &Edge, calls: MethodRouter<Edge>) -> MethodRouter<Edge> {
+    led(edge, calls).route_layer(from_fn_with_state(edge.clone(), hold))
+}
+
+fn definitions(edge: &Edge) -> Router<Edge> {
+    let event = put(definitions::put_event)
+        .get(definitions::get_event)
+        .delete(definitions::delete_event);
+    let category = put(definitions::put_category)
+        .get(definitions::get_category)
+        .delete(definitions::delete_category);
+    let settings = get(definitions::get_settings).put(definitions::put_settings);
+    Router::new()
+        .route(routes::EVENT, led(edge, event))
+        .route(routes::EVENTS, led(edge, get(definitions::list_events)))
+        .route(routes::CATEGORY, led(edge, category))
+        .route(
+            routes::CATEGORIES,
+            led(edge, get(definitions::list_categories)),
+        )
+        .route(routes::SETTINGS, led(edge, settings))
+}
+
+fn jobs_and_servers(edge: &Edge) -> Router<Edge> {
+    let jobs = held(edge, post(jobs::launch)).merge(led(edge, get(jobs::list)));
+    let server = put(servers::put).get(servers::get).delete(servers::delete);
+    let poll =
+        post(poll::poll).route_layer(from_fn_with_state((edge.clone(), Manner::Held), steer));
+    Router::new()
+        .route(routes::JOBS, jobs)
+        .route(routes::JOB, held(edge, get(jobs::get)))
+        .route(routes::JOB_CANCEL, led(edge, post(attempts::cancel)))
+        .route(routes::JOB_STARTED, led(edge, post(attempts::started)))
+        .route(routes::JOB_HEARTBEAT, led(edge, post(attempts::heartbeat)))
+        .route(routes::JOB_COMPLETED, led(edge, post(attempts::completed)))
+        .route(routes::SERVER, led(edge, server))
+        .route(routes::SERVERS, led(edge, get(servers::list)))
+        .route(routes::SERVER_POLL, poll)
+}
+
+fn rates(edge: &Edge) -> Router<Edge> {
+    let windows = get(pools::list_windows).delete(pools::reset_windows);
+    let overriding = put(pools::put_override).delete(pools::delete_override);
+    let stats = get(pools::stats).delete(pools::reset_stats);
+    Router::new()
+        .route(routes::POOL, led(edge, get(pools::get)))
+        .route(routes::POOLS, led(edge, get(pools::list)))
+        .route(routes::WINDOW, led(edge, delete(pools::reset_window)))
+        .route(routes::WINDOWS, led(edge, windows))
+        .route(routes::OVERRIDE, led(edge, overriding))
+        .route(routes::OVERRIDES, led(edge, get(pools::list_overrides)))
+        .route(routes::STATS, led(edge, stats))
+}
+
+fn members(edge: &Edge) -> Router<Edge> {
+    Router::new()
+        // Every node says how it sees the cluster, also where there is no leader.
+        .route(routes::CLUSTER, get(cluster::get))
+        .route(routes::MEMBERS, led(edge, post(cluster::add_member)))
+        .route(routes::MEMBER, led(edge, delete(cluster::remove_member)))
+        .route(routes::TRANSFER, led(edge, post(cluster::transfer)))
 }
 
 /// Logs each call once: what it was and how it was answered, never what it carried (F39).

@@ -225,6 +225,10 @@ async fn a_worker_may_poll_any_node_and_is_freed_when_the_leader_changes() {
     let here = send(&nodes[0], Method::POST, target, holds.clone());
     let there = send(follower, Method::POST, target, holds);
     nodes[0].until_held(2).await;
+    let stays = nodes[2]
+        .post("/v1/cluster/transfer", json!({"to": 1}))
+        .await;
+    assert_eq!(stays.status, 200, "it leads already");
     lead(&nodes, 2).await;
     for held in [here, there] {
         let answer = held.await.expect("an answer");
@@ -241,45 +245,65 @@ async fn a_worker_may_poll_any_node_and_is_freed_when_the_leader_changes() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn calls_go_on_while_leadership_moves() {
     let nodes = harness::three().await;
-    let calls: Vec<_> = (0..90)
-        .map(|number| {
-            let (url, client) = (nodes[number % 3].url.clone(), client());
-            tokio::spawn(async move {
-                let url = format!("{url}/v1/jobs");
-                let body = json!({"id": format!("j{number}"), "delay_s": 60}).to_string();
-                loop {
-                    let answer = request(&client, Method::POST, &url, &[JSON], body.clone()).await;
-                    match answer.outcome() {
-                        (201, _) => return,
-                        // It may have been done: the same id makes it harmless to ask again (S40).
-                        (503, code) if code == "unknown_outcome" => {}
-                        other => panic!("{other:?}"),
-                    }
-                }
-            })
-        })
+    let (stop, stopped) = tokio::sync::watch::channel(false);
+    let callers: Vec<_> = (0..6)
+        .map(|caller| launch_until(&nodes[caller % 3], caller, stopped.clone()))
+        .map(tokio::spawn)
         .collect();
-    for heir in [1, 2, 0] {
+    for heir in [1, 2, 0, 2] {
         lead(&nodes, heir).await;
     }
-    for call in calls {
-        call.await.expect("no refusal");
+    stop.send_replace(true);
+    let mut launched = 0;
+    for caller in callers {
+        launched += caller.await.expect("no refusal");
     }
-    assert_eq!(nodes[1].get("/v1/stats").await.json()["launched"], 90);
+    let stats = nodes[1].get("/v1/stats").await.json();
+    assert_eq!(stats["launched"], launched);
+}
+
+/// Launches jobs one after the other until it is told to stop; how many.
+fn launch_until(
+    node: &Node,
+    caller: usize,
+    stopped: tokio::sync::watch::Receiver<bool>,
+) -> impl Future<Output = u64> + Send + 'static {
+    let url = format!("{}/v1/jobs", node.url);
+    async move {
+        let client = client();
+        let mut launched = 0;
+        while !*stopped.borrow() {
+            let body = json!({"id": format!("j{caller}.{launched}"), "delay_s": 60}).to_string();
+            let answer = request(&client, Method::POST, &url, &[JSON], body).await;
+            match answer.outcome() {
+                (201, _) => launched += 1,
+                // It may have been done: the same id makes it harmless to ask again (S40).
+                (503, code) if code == "unknown_outcome" => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        launched
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn without_a_majority_nobody_hangs() {
-    let [first, second, third] = harness::three().await;
+    let nodes = harness::three().await;
+    lead(&nodes, 2).await;
+    let [first, second, third] = nodes;
     first
         .post("/v1/jobs", json!({"id": "j", "delay_s": 60}))
         .await;
     let ended = [first, second];
     for node in &ended {
-        // The first hands its leadership over; then the second stops, too.
+        // The third is left alone, and believes for a while that it leads.
         node.replica.shutdown().await.expect("a clean end");
     }
     let named = [JSON, (headers::TIMEOUT_MS, "1500")];
+    let read = third
+        .send(Method::GET, "/v1/jobs/j", &named, Body::empty())
+        .await;
+    assert_eq!(read.outcome(), (503, "no_leader".to_owned()));
     let begun = Instant::now();
     let write = third
         .send(Method::POST, "/v1/jobs", &named, r#"{"delay_s": 60}"#)
@@ -294,10 +318,6 @@ async fn without_a_majority_nobody_hangs() {
     );
     assert!(write.header("retry-after").is_some());
     assert!(took < Duration::from_millis(1_500), "{took:?}");
-    let read = third
-        .send(Method::GET, "/v1/jobs/j", &named, Body::empty())
-        .await;
-    assert_eq!(read.outcome(), (503, "no_leader".to_owned()));
     let waited = third
         .post("/v1/jobs?wait=end&timeout_s=1", json!({"id": "k"}))
         .await;

@@ -298,11 +298,17 @@ async fn a_held_answer_comes_when_the_job_has_come_so_far() {
         started(&node, "j1", 1).await;
         completed(&node, "j1", 1, 7).await;
     };
+    let begun = Instant::now();
     let (ended, repeated, looked, ()) = tokio::join!(
         node.get("/v1/jobs/j1?wait=end&timeout_s=20"),
         node.post("/v1/jobs?wait=start&timeout_s=20", second),
         node.get("/v1/jobs/j2?wait=start&timeout_s=20"),
         run
+    );
+    let took = begun.elapsed();
+    assert!(
+        took < Duration::from_secs(15),
+        "not with its time: {took:?}"
     );
     assert_eq!((ended.status, &ended.json()["code"]), (200, &json!(7)));
     assert_eq!(

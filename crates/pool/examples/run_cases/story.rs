@@ -218,7 +218,11 @@ impl Story {
         match online {
             None => commands.push(put),
             Some(true) => commands.extend([put, Command::ServerSeen(holder(&id))]),
-            Some(false) => commands.extend([put, Command::ServerOffline(holder(&id))]),
+            Some(false) => {
+                commands.push(put);
+                // One that was never heard is offline already.
+                commands.extend(there.map(|_| Command::ServerOffline(holder(&id))));
+            }
         }
         Ok(commands)
     }

@@ -78,7 +78,16 @@ pub(crate) async fn heartbeat(
     Query(CallQuery { .. }): Query<CallQuery>,
     OptionalJson(body): OptionalJson<HeartbeatRequest>,
 ) -> Result<Response, Refused> {
-    let heard = timeout_at(deadline.at, edge.replica.caller_heard(&job)).await;
+    // A job of a server has no lease of its own: its server's worker keeps it by polling.
+    let is_leased = edge.job(&job)?.executor == Executor::Caller;
+    let heard = async {
+        if is_leased {
+            Ok(edge.replica.caller_heard(&job).await?)
+        } else {
+            Ok::<_, Refused>(edge.replica.confirm().await?)
+        }
+    };
+    let heard = timeout_at(deadline.at, heard).await;
     heard.map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
     let view = edge.job(&job)?;
     if let Some(given) = body.attempt

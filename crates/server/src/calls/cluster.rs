@@ -64,8 +64,11 @@ pub(crate) async fn transfer(
     let moved = timeout_at(deadline.at, edge.replica.transfer(to)).await;
     let heir: NodeId = moved.map_err(|_| Refused::unknown())??;
     let mut leadership = edge.replica.leadership();
-    let led = leadership.wait_for(|leadership| {
-        matches!(leadership, replica::Leadership::Follower { leader } if leader.node == heir)
+    let here = edge.replica.status().node;
+    let led = leadership.wait_for(|leadership| match leadership {
+        replica::Leadership::Unknown => false,
+        replica::Leadership::Follower { leader } => leader.node == heir,
+        replica::Leadership::Leader { .. } => heir == here,
     });
     match timeout_at(deadline.at, led).await {
         Ok(Ok(_)) => {}

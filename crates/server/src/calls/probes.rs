@@ -7,6 +7,7 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_pool::outcome::Reason;
+use fermata_pool::query::Stats;
 use fermata_replica::{Leadership, ProposeError, Role};
 use http::header::CONTENT_TYPE;
 use tokio::time::timeout;
@@ -57,116 +58,103 @@ pub(crate) async fn metrics(State(edge): State<Edge>) -> Response {
 
 impl Edge {
     fn metrics(&self) -> String {
-        let status = self.replica.status();
-        let stats = self.replica.read(|pool| pool.stats().clone());
         let mut text = Text::default();
+        self.node_metrics(&mut text);
+        job_metrics(&self.replica.read(|pool| pool.stats().clone()), &mut text);
+        text.0
+    }
+
+    fn node_metrics(&self, text: &mut Text) {
+        let status = self.replica.status();
         let (calls, held) = self.admission.taken();
-        let node = [
+        let index = |index: Option<u64>| index.unwrap_or(0);
+        let is_leader = u64::from(status.role == Role::Leader);
+        for (name, help, value) in [
             (
-                "fermata_edge_calls",
+                "edge_calls",
                 "Calls that are being worked on.",
                 calls as u64,
             ),
+            ("edge_held", "Polls and answers that are held.", held as u64),
+            ("raft_term", "Term of this node.", status.term),
+            ("raft_is_leader", "1 while this node leads.", is_leader),
             (
-                "fermata_edge_held",
-                "Polls and answers that are held.",
-                held as u64,
-            ),
-            ("fermata_raft_term", "Term of this node.", status.term),
-            (
-                "fermata_raft_is_leader",
-                "1 while this node leads.",
-                u64::from(status.role == Role::Leader),
-            ),
-            (
-                "fermata_raft_last_log_index",
+                "raft_last_log_index",
                 "Last index of the log.",
-                status.last_log.unwrap_or(0),
+                index(status.last_log),
             ),
             (
-                "fermata_raft_committed_index",
+                "raft_committed_index",
                 "Last index known to be committed.",
-                status.committed.unwrap_or(0),
+                index(status.committed),
             ),
             (
-                "fermata_raft_applied_index",
+                "raft_applied_index",
                 "Last index that was applied.",
-                status.applied.unwrap_or(0),
+                index(status.applied),
             ),
-        ];
-        for (name, help, value) in node {
+        ] {
             text.head(name, "gauge", help);
             text.line(name, "", value);
         }
-        // The counters are the cluster's: they begin again when somebody resets them.
-        let counters = [
-            ("fermata_jobs_launched", "Jobs launched.", stats.launched),
-            (
-                "fermata_attempts_started",
-                "Starts, every attempt counted.",
-                stats.started,
-            ),
-            (
-                "fermata_attempts_confirmed",
-                "Attempts confirmed.",
-                stats.confirmed,
-            ),
-            (
-                "fermata_attempts_put_back",
-                "Attempts put back.",
-                stats.put_back,
-            ),
-            (
-                "fermata_jobs_queued_by_rate",
-                "Jobs queued because a rate was shut.",
-                stats.queued_by_rate,
-            ),
-        ];
-        for (name, help, value) in counters {
-            text.head(name, "counter", help);
-            text.line(name, "", value);
-        }
-        text.head("fermata_jobs_ended", "counter", "Jobs that ended, by how.");
-        text.line("fermata_jobs_ended", "{end=\"succeeded\"}", stats.succeeded);
-        text.line("fermata_jobs_ended", "{end=\"failed\"}", stats.failed);
-        for (why, count) in Reason::ALL.into_iter().zip(stats.aborted) {
-            let label = format!("{{end=\"{}\"}}", why.code());
-            text.line("fermata_jobs_ended", &label, count);
-        }
-        text.head(
-            "fermata_rate_decisions",
-            "counter",
-            "Decisions of rates, by outcome.",
-        );
-        text.line(
-            "fermata_rate_decisions",
-            "{outcome=\"acquired\"}",
-            stats.acquired,
-        );
-        text.line(
-            "fermata_rate_decisions",
-            "{outcome=\"skipped\"}",
-            stats.skipped,
-        );
-        text.line(
-            "fermata_rate_decisions",
-            "{outcome=\"throttled\"}",
-            stats.throttled,
-        );
-        text.0
     }
 }
 
+/// The counters are the cluster's: they begin again when somebody resets them.
+fn job_metrics(stats: &Stats, text: &mut Text) {
+    for (name, help, value) in [
+        ("jobs_launched", "Jobs launched.", stats.launched),
+        (
+            "attempts_started",
+            "Starts, every attempt counted.",
+            stats.started,
+        ),
+        ("attempts_confirmed", "Attempts confirmed.", stats.confirmed),
+        ("attempts_put_back", "Attempts put back.", stats.put_back),
+        (
+            "jobs_queued_by_rate",
+            "Jobs queued because a rate was shut.",
+            stats.queued_by_rate,
+        ),
+    ] {
+        text.head(name, "counter", help);
+        text.line(name, "", value);
+    }
+    text.head("jobs_ended", "counter", "Jobs that ended, by how.");
+    let aborted = Reason::ALL.into_iter().map(Reason::code).zip(stats.aborted);
+    let ended = [("succeeded", stats.succeeded), ("failed", stats.failed)];
+    for (end, count) in ended.into_iter().chain(aborted) {
+        text.line("jobs_ended", &format!("{{end=\"{end}\"}}"), count);
+    }
+    text.head(
+        "rate_decisions",
+        "counter",
+        "Decisions of rates, by outcome.",
+    );
+    for (outcome, count) in [
+        ("acquired", stats.acquired),
+        ("skipped", stats.skipped),
+        ("throttled", stats.throttled),
+    ] {
+        let label = format!("{{outcome=\"{outcome}\"}}");
+        text.line("rate_decisions", &label, count);
+    }
+}
+
+/// Metrics as they are written; every name begins with `fermata_`.
 #[derive(Default)]
 struct Text(String);
 
 impl Text {
     fn head(&mut self, name: &str, kind: &str, help: &str) {
         // Writing to a string does not fail.
-        let _ = write!(self.0, "# HELP {name} {help}\n# TYPE {name} {kind}\n");
+        let _ = write!(
+            self.0,
+            "# HELP fermata_{name} {help}\n# TYPE fermata_{name} {kind}\n"
+        );
     }
 
     fn line(&mut self, name: &str, labels: &str, value: u64) {
-        let _ = writeln!(self.0, "{name}{labels} {value}");
+        let _ = writeln!(self.0, "fermata_{name}{labels} {value}");
     }
 }

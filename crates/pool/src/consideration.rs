@@ -1,0 +1,125 @@
+//! The first consideration of a job: it starts, waits, or is aborted (S16, S17).
+//!
+//! What becomes of it is decided without changing anything, so that a question (`dry_run`) gets
+//! the answer that a launch would get.
+
+use crate::admission::Shut;
+use crate::job::{JobNumber, Note, ScopeNumber, ServerNumber};
+use crate::limits::Mode;
+use crate::members::Interned;
+use crate::outcome::Reason;
+use crate::queue::{job_of, order_of};
+use crate::state::{Pool, Turn};
+use crate::time::Instant;
+
+/// What becomes of a job that is considered for the first time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It starts: on a server, or at its caller.
+    Start(Option<ServerNumber>),
+    /// It is queued, at the gate that is shut or behind others.
+    Queue(Option<Shut>),
+    /// It is aborted.
+    Abort(Reason),
+}
+
+impl Pool {
+    /// Decides about a job of this order in its pool's queue; `pool` need not exist yet.
+    pub(crate) fn verdict(
+        &self,
+        pool: ScopeNumber,
+        interned: &Interned,
+        order: u64,
+        place: u64,
+        at: Instant,
+    ) -> Verdict {
+        let found = self.look_at_gates(pool, interned, place, at);
+        let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
+        let ahead = queue
+            .and_then(|queue| queue.first())
+            .filter(|first| *first < order);
+        let waiting = queue.map_or(0, |queue| queue.len() as u64);
+        let shut = match found {
+            Ok(server) if ahead.is_none() => return Verdict::Start(server),
+            Err(shut) if shut.mode == Some(Mode::Skip) => {
+                return Verdict::Abort(Reason::RateLimited);
+            }
+            found => found.err(),
+        };
+        match (interned.rules.queue, shut) {
+            (Some(amount), _) if waiting < u64::from(amount) => Verdict::Queue(shut),
+            (Some(_), _) => Verdict::Abort(Reason::QueueFull),
+            (
+                None,
+                Some(Shut {
+                    mode: Some(Mode::Wait),
+                    ..
+                }),
+            ) => Verdict::Queue(shut),
+            (None, Some(shut)) => Verdict::Abort(shut.reason()),
+            (None, None) => Verdict::Abort(self.reason_of_head(pool, ahead.map(job_of), place, at)),
+        }
+    }
+
+    /// The first gate now shut to the head of a pool (S16).
+    fn reason_of_head(
+        &self,
+        pool: ScopeNumber,
+        head: Option<JobNumber>,
+        place: u64,
+        at: Instant,
+    ) -> Reason {
+        head.and_then(|head| self.jobs.get(&head))
+            .and_then(|head| {
+                self.look_at_gates(pool, &self.interned(head), place, at)
+                    .err()
+            })
+            .map_or(Reason::ConcurrencyLimited, Shut::reason)
+    }
+
+    /// Considers a job for the first time.
+    pub(crate) fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let Some(pool) = job.pool else { return };
+        let interned = self.interned(job);
+        let order = order_of(number, job);
+        match self.verdict(pool, &interned, order, turn.place(), self.now()) {
+            Verdict::Start(server) => self.start(number, pool, &interned, server, turn),
+            Verdict::Abort(reason) => {
+                let skipped = reason == Reason::RateLimited;
+                self.header.stats.skipped += u64::from(skipped);
+                self.end(number, Err(reason), "".into(), turn);
+            }
+            Verdict::Queue(shut) => self.let_wait(number, pool, order, shut, turn),
+        }
+    }
+
+    fn let_wait(
+        &mut self,
+        number: JobNumber,
+        pool: ScopeNumber,
+        order: u64,
+        shut: Option<Shut>,
+        turn: &mut Turn,
+    ) {
+        let now = self.now();
+        let by_rate = shut.is_some_and(|shut| shut.reason() == Reason::RateLimited);
+        self.header.stats.queued_by_rate += u64::from(by_rate);
+        self.header.stats.throttled += u64::from(by_rate);
+        let note = shut.map_or(Note::QueuedBehind, |shut| Note::Queued(shut.reason()));
+        self.jobs.change(&number, |job| job.say(now, note));
+        self.moved(number, turn);
+        self.enqueue(number, pool);
+        let first = self
+            .index
+            .scopes
+            .get(&pool)
+            .and_then(|known| known.queue.first());
+        if let Some(shut) = shut.filter(|_| first == Some(order)) {
+            // It was looked at just now: the gate is the one that it found.
+            self.set_gate(pool, shut.gate);
+        }
+    }
+}
