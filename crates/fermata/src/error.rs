@@ -116,6 +116,12 @@ pub(crate) enum CommandError {
     /// The member of the cluster cannot be opened, or has failed.
     #[error(transparent)]
     Member(Box<ReplicaError>),
+    /// A folder without a member, and nothing said about where its cluster comes from.
+    #[error("{} holds no member: --bootstrap founds a new cluster, --join joins one", folder.display())]
+    NothingThere {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// The edge has failed.
     #[error(transparent)]
     Edge(#[from] ServeError),
@@ -172,6 +178,7 @@ impl CommandError {
             | Self::Unreadable { .. }
             | Self::NotToml { .. }
             | Self::Listen { .. }
+            | Self::NothingThere { .. }
             | Self::NotUnderstood { .. } => 2,
             Self::Member(error) => member_exit_code(error),
             Self::Client(error) | Self::LaunchUnknown { source: error, .. } => {
@@ -193,6 +200,14 @@ impl CommandError {
             | Self::JobFailed { .. }
             | Self::Interrupted
             | Self::Demo(_) => 1,
+        }
+    }
+
+    /// The member cannot be opened.
+    pub(crate) fn member(error: ReplicaError) -> Self {
+        match error {
+            ReplicaError::NothingThere { folder } => Self::NothingThere { folder },
+            other => Self::Member(Box::new(other)),
         }
     }
 
@@ -256,7 +271,9 @@ impl CommandError {
             // Writing to a string does not fail.
             let _ = writeln!(text, "  {name:<7} {}", printable(value));
         };
-        line("what", &problem.detail);
+        if problem.detail != title {
+            line("what", &problem.detail);
+        }
         if let Some(field) = &problem.field {
             line("field", field);
         }
@@ -286,7 +303,6 @@ fn member_exit_code(error: &ReplicaError) -> u8 {
         ReplicaError::InUse { .. }
         | ReplicaError::Foreign { .. }
         | ReplicaError::Listen { .. }
-        | ReplicaError::NothingThere { .. }
         | ReplicaError::Invalid { .. } => 2,
         _ => 1,
     }

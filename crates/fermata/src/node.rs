@@ -116,7 +116,7 @@ impl Node {
             start: settings.start(),
         })
         .await
-        .map_err(|error| CommandError::Member(Box::new(error)))?;
+        .map_err(CommandError::member)?;
         let (close_edge, closing) = oneshot::channel();
         let serving = fermata_server::serve(
             listener,
@@ -169,7 +169,7 @@ impl Node {
         let ended_beside = loop {
             tokio::select! {
                 ended = &mut beside => break ended,
-                fault = &mut failed => return Err(CommandError::Member(Box::new(fault))),
+                fault = &mut failed => return Err(CommandError::member(fault)),
                 served = &mut self.edge => return Err(CommandError::edge(served)),
                 signal = signals.next() => {
                     if end.send_replace(true) {
@@ -200,7 +200,7 @@ impl Node {
             served => warn!(error = %CommandError::edge(served), "the edge ended with a fault"),
         }
         let stopped = self.replica.shutdown().await;
-        stopped.map_err(|error| CommandError::Member(Box::new(error)))?;
+        stopped.map_err(CommandError::member)?;
         info!("stopped");
         Ok(())
     }
