@@ -22,7 +22,7 @@ use crate::format::log::MemberRecord;
 use crate::format::wire::{Answer, Purpose, Request};
 use crate::peer::{Connection, Identity, PeerError};
 use crate::raft::TypeConfig;
-use crate::{Member, MembershipError, NodeId, ReplicaError};
+use crate::{Leadership, Member, MembershipError, NodeId, ReplicaError};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
@@ -233,7 +233,9 @@ pub(crate) async fn finish_changes(core: &Core) {
 
 /// Leader only: hands leadership to a member, or to the voter that is least behind.
 pub(crate) async fn transfer(core: &Core, to: Option<NodeId>) -> Result<NodeId, MembershipError> {
-    if !leads(core) {
+    // One whose takeover is not applied, or whom no majority answers, has nobody to give it to;
+    // the last member of a cluster that is stopped must not wait for the others.
+    if !matches!(*core.leadership.borrow(), Leadership::Leader { .. }) {
         return Err(not_leader(core));
     }
     let to = match to {
