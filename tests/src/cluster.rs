@@ -16,6 +16,10 @@ use crate::http::Http;
 use crate::process::{Exit, Process, binary};
 use crate::wait::{DEADLINE, wait_for};
 
+/// How long a node may take to end in order: less than a change of leader may take that nobody can
+/// make.
+const STOP_DEADLINE: Duration = Duration::from_secs(9);
+
 /// How a cluster is laid out.
 #[derive(Clone, Debug)]
 pub struct ClusterOptions {
@@ -277,7 +281,7 @@ impl Cluster {
 
     /// SIGTERM; answers how it ended.
     pub async fn stop(&mut self, id: u64) -> Exit {
-        self.take_process(id).stop(DEADLINE).await
+        self.take_process(id).stop(STOP_DEADLINE).await
     }
 
     /// Starts the node, with the ports that it had, and waits until it serves.
