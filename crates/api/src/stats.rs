@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::{AbortReason, JobState};
+use crate::jobs::AbortReason;
 use crate::time::Timestamp;
 
 /// What was counted since the counters were last set to zero, and what there is now.
@@ -12,8 +12,10 @@ use crate::time::Timestamp;
 pub struct StatsView {
     /// When the counters were last set to zero.
     pub since: Timestamp,
-    /// Jobs that there are now, by state; the final ones as long as they are kept (S47).
-    pub jobs: BTreeMap<JobState, u64>,
+    /// Jobs that have not ended.
+    pub unfinished: u64,
+    /// Jobs that have ended and are kept yet (S47).
+    pub finished: u64,
     /// Jobs launched.
     pub launched: u64,
     /// Starts, every attempt counted.

@@ -22,6 +22,8 @@ pub mod store;
 pub use config::{Config, Member, NodeId, Start, Timing};
 pub use driver::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 pub use error::ReplicaError;
+// Whoever opens a member names its zone, and needs no other of the calendar.
+pub use fermata_calendar::Zone;
 pub use format::wire::FORWARDED_BYTES_MAX;
 pub use membership::{ADDRESS_BYTES_MAX, MEMBERS_MAX};
 pub use refused::{ForwardError, HeardError, MembershipError, ProposeError};
