@@ -247,6 +247,7 @@ async fn watch(stage: &mut Stage, show: &mut Show, load: &Load) -> Result<(), De
     loop {
         journals.read_on()?;
         stage.check()?;
+        load.check()?;
         stage.measure();
         let now_us = now_us();
         let leader = stage.leader().await;
