@@ -96,14 +96,14 @@ pub(crate) enum CommandError {
     Answer(#[source] io::Error),
     /// The cluster said no, or did not answer.
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(Box<ClientError>),
     /// It is not known whether a job was launched.
     #[error("whether job {id} was launched is unknown; repeat it with --id {id}")]
     LaunchUnknown {
         /// The id that it has, or will have.
         id: String,
         /// What was met.
-        source: ClientError,
+        source: Box<ClientError>,
     },
     /// An address that cannot be listened on.
     #[error("cannot listen for clients on {address}")]
@@ -127,7 +127,7 @@ pub(crate) enum CommandError {
     Edge(#[from] ServeError),
     /// The worker gave up.
     #[error(transparent)]
-    Worker(#[from] WorkerError),
+    Worker(Box<WorkerError>),
     /// The job that was waited for did not end with code 0.
     #[error("job {} {}", job.id, end_of(job))]
     JobFailed {
@@ -184,16 +184,13 @@ impl CommandError {
             Self::Client(error) | Self::LaunchUnknown { source: error, .. } => {
                 client_exit_code(error)
             }
-            Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem)) => {
-                refusal_exit_code(problem)
-            }
+            Self::Worker(error) => worker_exit_code(error),
             // As of a shell.
             Self::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::NotExecuted { .. } => 126,
             Self::SomeRefused { .. } => 4,
             Self::NotYet { .. } => 7,
-            Self::Worker(WorkerError::Invalid(_))
-            | Self::Edge(_)
+            Self::Edge(_)
             | Self::Unwritable { .. }
             | Self::System { .. }
             | Self::Answer(_)
@@ -239,9 +236,15 @@ impl CommandError {
 
     fn problem(&self) -> Option<&Problem> {
         match self {
-            Self::Client(ClientError::Refused(problem))
-            | Self::Worker(WorkerError::Refused(problem) | WorkerError::Superseded(problem))
-            | Self::NotUnderstood { problem, .. } => Some(problem),
+            Self::NotUnderstood { problem, .. } => Some(problem),
+            Self::Client(error) => match &**error {
+                ClientError::Refused(problem) => Some(problem),
+                _ => None,
+            },
+            Self::Worker(error) => match &**error {
+                WorkerError::Refused(problem) | WorkerError::Superseded(problem) => Some(problem),
+                WorkerError::Invalid(_) => None,
+            },
             _ => None,
         }
     }
@@ -298,6 +301,15 @@ fn client_exit_code(error: &ClientError) -> u8 {
     }
 }
 
+fn worker_exit_code(error: &WorkerError) -> u8 {
+    match error {
+        WorkerError::Refused(problem) | WorkerError::Superseded(problem) => {
+            refusal_exit_code(problem)
+        }
+        WorkerError::Invalid(error) => client_exit_code(error),
+    }
+}
+
 fn member_exit_code(error: &ReplicaError) -> u8 {
     match error {
         ReplicaError::InUse { .. }
@@ -324,6 +336,18 @@ fn retry_advice(problem: &Problem) -> Option<String> {
         (Some(with), Some(wait)) => Some(format!("{with}, {wait}")),
         (Some(with), None) => Some(with.to_owned()),
         (None, wait) => wait,
+    }
+}
+
+impl From<ClientError> for CommandError {
+    fn from(error: ClientError) -> Self {
+        Self::Client(Box::new(error))
+    }
+}
+
+impl From<WorkerError> for CommandError {
+    fn from(error: WorkerError) -> Self {
+        Self::Worker(Box::new(error))
     }
 }
 

@@ -11,7 +11,7 @@
 use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fermata_server::ServeError;
@@ -86,6 +86,7 @@ fn edge_runtime() -> Result<Runtime, CommandError> {
 struct Node {
     replica: Replica,
     addresses: Addresses,
+    ready_file: Option<PathBuf>,
     edge: JoinHandle<Result<(), ServeError>>,
     close_edge: oneshot::Sender<()>,
 }
@@ -93,6 +94,7 @@ struct Node {
 impl Node {
     async fn start(settings: &Settings, edge: &Runtime) -> Result<Self, CommandError> {
         if let Some(path) = &settings.ready_file {
+            // Of a process that was killed.
             remove_ready_file(path)?;
         }
         // Addresses before the folder: if one is taken, nothing was changed.
@@ -138,6 +140,7 @@ impl Node {
             edge: edge.spawn(serving),
             replica,
             addresses,
+            ready_file: settings.ready_file.clone(),
             close_edge,
         };
         let Addresses {
@@ -201,6 +204,9 @@ impl Node {
         }
         let stopped = self.replica.shutdown().await;
         stopped.map_err(CommandError::member)?;
+        if let Some(path) = &self.ready_file {
+            remove_ready_file(path)?;
+        }
         info!("stopped");
         Ok(())
     }
@@ -215,7 +221,7 @@ fn with_port(url: &str, port: u16) -> String {
     }
 }
 
-/// Takes away what an earlier process wrote: its addresses are not this one's.
+/// Takes away what names addresses at which nobody is any more.
 fn remove_ready_file(path: &Path) -> Result<(), CommandError> {
     match std::fs::remove_file(path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

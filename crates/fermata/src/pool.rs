@@ -1,6 +1,6 @@
 //! `fermata pool`: what runs and waits together, and its rate window.
 
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use fermata_api::pools::{Gate, LimitsInForce, PoolView, RateInForce, WindowView};
 use fermata_api::query::PageQuery;
 use fermata_client::Client;
@@ -37,12 +37,12 @@ enum PoolAction {
         id: String,
     },
     /// Remove a rate window with its count: the next start opens a new one
+    #[command(group = ArgGroup::new("which").required(true).args(["id", "all"]))]
     Reset {
         /// The pools or rate buckets
-        #[arg(required_unless_present = "all")]
         id: Vec<String>,
         /// Reset every window and bucket
-        #[arg(long, conflicts_with = "id")]
+        #[arg(long)]
         all: bool,
     },
 }

@@ -29,6 +29,10 @@ impl Cell {
 }
 
 /// A value as a cell.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "for `map(cell)` over what is there, whether it is borrowed or not"
+)]
 pub(crate) fn cell(value: impl ToString) -> Cell {
     Cell::new(Tone::Plain, value.to_string())
 }

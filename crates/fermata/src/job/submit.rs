@@ -108,7 +108,10 @@ async fn launch_one(
     launch.id = Some(id.clone());
     let launched = client.launch(launch).await;
     let job = launched.map_err(|error| match error {
-        source @ ClientError::Unknown { .. } => CommandError::LaunchUnknown { id, source },
+        unknown @ ClientError::Unknown { .. } => CommandError::LaunchUnknown {
+            id,
+            source: Box::new(unknown),
+        },
         other => other.into(),
     })?;
     let show = |job: &JobView| screen.show(job, |screen| view::line(job, screen));

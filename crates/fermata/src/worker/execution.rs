@@ -140,7 +140,7 @@ fn describe(command: &mut Command, server: &str, offer: &Offer) {
             format!("{}.{}", place.index, place.ordinal),
         );
     // What an outer job left in this process's own environment is none of this job's.
-    let event = offer.event.as_ref().map(String::as_str);
+    let event = offer.event.as_deref();
     let params = offer.params.as_ref().map(|params| params.as_json());
     for (name, value) in [("FERMATA_EVENT", event), ("FERMATA_PARAMS", params)] {
         match value {

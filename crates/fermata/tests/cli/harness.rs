@@ -155,6 +155,8 @@ impl Node {
     /// Starts it and waits until it serves.
     pub(crate) fn start(folder: &Path, id: u64, from: &[&str]) -> Self {
         let ready = folder.join(format!("ready-{id}"));
+        // A node that was killed leaves it behind.
+        let _ = std::fs::remove_file(&ready);
         let mut command = fermata();
         command
             .args(["serve", "--id", &id.to_string()])

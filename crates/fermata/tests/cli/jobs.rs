@@ -128,7 +128,11 @@ fn many_launches_tell_which_were_refused() {
     ];
     let said = cluster.run(&submit).ends(4, "1 of 3 were refused");
     assert_eq!(said.out.matches("queued").count(), 2, "{said:?}");
-    assert_eq!(said.out.matches("queue_full").count(), 1, "{said:?}");
+    assert_eq!(
+        said.out.matches("refused  queue_full").count(),
+        1,
+        "{said:?}"
+    );
 }
 
 #[test]

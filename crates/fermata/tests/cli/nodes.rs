@@ -14,6 +14,7 @@ fn what_was_answered_is_there_after_a_restart() {
     cluster.node.running.signal(Signal::TERM);
     cluster.node.running.ends(0);
     cluster.node.running.logs("stopped");
+    assert!(!cluster.path("ready-1").exists());
 
     // It goes on with what its folder knows, whatever else it is told.
     cluster.node = Node::start(cluster.folder.path(), 1, &[]);

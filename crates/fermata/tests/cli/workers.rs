@@ -96,6 +96,21 @@ fn a_cancelled_command_may_end_in_order() {
 }
 
 #[test]
+fn what_a_command_leaves_behind_ends_with_it() {
+    let cluster = Cluster::start();
+    let pids = cluster.path("pids");
+    let script = format!("sleep 600 & echo $! > {}; echo done", pids.display());
+    let _worker = cluster.worker("w1", &[], &script);
+    let shown = job(&cluster, "j", &[]);
+    assert_eq!(
+        (&shown["code"], &shown["description"]),
+        (&0.into(), &"done".into())
+    );
+    let left = line_of(&pids);
+    wait_for("the end of what was left", || (!lives(&left)).then_some(()));
+}
+
+#[test]
 fn a_stubborn_command_is_killed_after_its_grace() {
     let cluster = Cluster::start();
     let pids = cluster.path("pids");
