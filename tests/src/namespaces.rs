@@ -11,6 +11,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::cluster::Place;
 
@@ -32,11 +33,14 @@ impl Network {
     /// The machine does not permit it: it needs root and the command `ip` of iproute2.
     #[must_use]
     pub fn new(nodes: u8) -> Self {
+        static NETWORKS: AtomicU8 = AtomicU8::new(0);
+        let count = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let [_, _, high, low] = std::process::id().to_be_bytes();
         let network = Self {
-            name: format!("fm{}", std::process::id()),
+            // The kernel takes 15 bytes of it as the name of a cable's end.
+            name: format!("fm{}-{count}", std::process::id()),
             // 198.18.0.0/15 is for tests of networks; no machine is reached through it.
-            subnet: [198, 18 + (high & 1), low],
+            subnet: [198, 18 + (high & 1), low.wrapping_add(count)],
             nodes,
         };
         let bridge = network.bridge();

@@ -1,5 +1,7 @@
 //! Starts that must fail: a clear message, exit 1 or 2, and nothing changed.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};

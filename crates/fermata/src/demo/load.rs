@@ -48,6 +48,7 @@ struct Ledger {
     /// Of the answered launches, the last one's: when it was sent, and when it was answered.
     last_answered: Option<(Instant, Instant)>,
     accepted: usize,
+    refused: Option<ClientError>,
 }
 
 impl Load {
@@ -115,8 +116,10 @@ impl Load {
                 ledger.accepted += 1;
                 ledger.last_answered = ledger.last_answered.max(Some((sent, Instant::now())));
             }
-            // The queue has room for all: the audit's count of what was accepted tells it.
-            Err(_) => launch.was_aborted = true,
+            Err(error) => {
+                launch.was_aborted = true;
+                ledger.refused = Some(error);
+            }
         }
         ledger.launches.insert(launch.job.clone(), launch);
     }
@@ -124,6 +127,14 @@ impl Load {
     /// Launches that were accepted.
     pub(super) fn accepted(&self) -> usize {
         self.ledger().accepted
+    }
+
+    /// The queue has room for all: a launch that was refused is the end of the demo.
+    pub(super) fn check(&self) -> Result<(), DemoError> {
+        self.ledger()
+            .refused
+            .take()
+            .map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// How long after `begun` a launch was answered that was sent after it; nothing yet if none.

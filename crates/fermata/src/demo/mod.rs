@@ -247,17 +247,18 @@ async fn watch(stage: &mut Stage, show: &mut Show, load: &Load) -> Result<(), De
     loop {
         journals.read_on()?;
         stage.check()?;
+        load.check()?;
         stage.measure();
         let now_us = now_us();
         let leader = stage.leader().await;
         let line = |from_us| line(&journals, load, from_us, leader);
         if now_us >= window_us + WINDOW_US + LINE_FINAL_US {
-            show.window(&line(window_us));
+            show.tell_or_ignore(&Happening::Window(&line(window_us)));
             window_us += WINDOW_US;
         }
         let ended = journals.ended();
         if ended >= JOBS && load.accepted() >= JOBS {
-            show.window(&line(window_us));
+            show.tell_or_ignore(&Happening::Window(&line(window_us)));
             return Ok(());
         }
         show.live(&line(now_us.div_euclid(WINDOW_US) * WINDOW_US));

@@ -30,6 +30,8 @@ pub(super) enum Happening<'a> {
         nodes: Vec<String>,
         workers: &'a [&'a str],
     },
+    /// A window that is over.
+    Window(&'a Line),
     Killed {
         node: u64,
     },
@@ -122,13 +124,6 @@ impl Show {
         }
     }
 
-    /// A window that is over.
-    pub(super) fn window(&mut self, line: &Line) {
-        self.clear();
-        let closed = |screen| format!("{}\n", window(screen, line, line.at_once_max, Tone::Good));
-        let _ = self.screen.show_next(line, closed);
-    }
-
     /// The window that is open, on a terminal.
     pub(super) fn live(&mut self, line: &Line) {
         if self.is_live {
@@ -184,6 +179,10 @@ fn text(screen: Screen, happening: &Happening<'_>) -> String {
                 workers.join(", "),
                 folder.display()
             )
+        }
+        Happening::Window(line) => {
+            let closed = window(screen, line, line.at_once_max, Tone::Good);
+            format!("{closed}\n")
         }
         Happening::Killed { node } => {
             format!("        {bad} node {node}, which leads, is killed with SIGKILL\n")
