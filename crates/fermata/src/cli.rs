@@ -13,13 +13,15 @@ use crate::{cluster, completions, demo, dev, event, job, pool, serve, server, wo
 #[derive(Debug, Parser)]
 #[command(name = "fermata", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How answers are written
+    /// How answers are written: json is one value, or one a line where they come one by one
     #[arg(
         long,
         global = true,
         value_enum,
+        value_name = "FORMAT",
         default_value_t,
-        env = "FERMATA_OUTPUT"
+        env = "FERMATA_OUTPUT",
+        display_order = 900
     )]
     output: Format,
     #[command(subcommand)]
