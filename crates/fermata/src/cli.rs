@@ -82,7 +82,7 @@ pub(crate) fn main() -> ExitCode {
 fn run(command: Command, format: Format) -> Result<(), CommandError> {
     let screen = Screen::output(format);
     match command {
-        Command::Demo(args) => demo::run(args),
+        Command::Demo(args) => demo::run(&args, screen),
         Command::Dev(args) => dev::run(args, screen),
         Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),

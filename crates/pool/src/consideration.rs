@@ -96,6 +96,29 @@ impl Pool {
         }
     }
 
+    /// Considers a job that was there before and falls due again (S49): queue limits and `skip` do
+    /// not apply to it, and it does not overtake.
+    pub(crate) fn consider_again(&mut self, number: JobNumber, turn: &mut Turn) {
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let Some(pool) = job.pool else { return };
+        let interned = self.interned(job);
+        let order = order_of(number, job);
+        let found = self.look_at_gates(pool, &interned, turn.place(), self.now());
+        let first = self
+            .index
+            .scopes
+            .get(&pool)
+            .and_then(|known| known.queue.first());
+        match found {
+            Ok(server) if first.is_none_or(|first| order < first) => {
+                self.start(number, pool, &interned, server, turn);
+            }
+            found => self.let_wait(number, pool, order, found.err(), turn),
+        }
+    }
+
     fn let_wait(
         &mut self,
         number: JobNumber,

@@ -455,12 +455,10 @@ impl Pool {
         if job.unresolved.is_some() {
             self.resolve_late(number);
         }
-        match self.jobs.get(&number).map(|job| (job.put_back, job.pool)) {
-            Some((true, Some(pool))) => {
-                self.moved(number, turn);
-                self.enqueue(number, pool);
-            }
-            _ => self.consider_new(number, turn),
+        if self.jobs.get(&number).is_some_and(|job| job.put_back) {
+            self.consider_again(number, turn);
+        } else {
+            self.consider_new(number, turn);
         }
     }
 

@@ -38,9 +38,11 @@ const UNHASHED: u64 = 0;
 
 #[derive(Debug)]
 struct Walk<K, V> {
-    /// The last key that was handed out.
+    /// The last key that was passed.
     reached: Option<K>,
-    /// Rows beyond it as they were when the walk began; `None`: absent then.
+    /// The last key of all when the walk began: what comes after it is none of the walk's.
+    last: K,
+    /// Rows between the two as they were when the walk began; `None`: absent then.
     before: BTreeMap<K, Option<V>>,
 }
 
@@ -130,7 +132,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
 
     fn keep_before(&mut self, key: &K) {
         let Some(walk) = &mut self.walk else { return };
-        let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached);
+        let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached) && *key <= walk.last;
         if ahead && !walk.before.contains_key(key) {
             let row = self.rows.get(key).map(|slot| slot.row.clone());
             walk.before.insert(key.clone(), row);
@@ -139,19 +141,22 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
 
     /// Begins a walk of the rows as they are now.
     pub(crate) fn begin_walk(&mut self) {
-        self.walk = Some(Walk {
+        self.walk = self.rows.last_key_value().map(|(last, _)| Walk {
             reached: None,
+            last: last.clone(),
             before: BTreeMap::new(),
         });
     }
 
-    /// Hands out up to `rows_max` further rows of the walk, in the order of their keys, and says
-    /// how many; fewer than `rows_max`: the walk is over.
+    /// Passes up to `rows_max` further rows of the walk, in the order of their keys: hands out
+    /// those that were there when it began. Says how many it passed; fewer than `rows_max`: the
+    /// walk is over.
     pub(crate) fn walk(&mut self, rows_max: usize, mut hand_out: impl FnMut(&K, &V)) -> usize {
         let Some(walk) = &mut self.walk else { return 0 };
-        let mut handed_out = 0;
-        while handed_out < rows_max {
+        let mut passed = 0;
+        while passed < rows_max {
             let from = match &walk.reached {
+                Some(reached) if *reached >= walk.last => break,
                 Some(reached) => Bound::Excluded(reached.clone()),
                 None => Bound::Unbounded,
             };
@@ -159,29 +164,29 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
             let kept = walk.before.pop_first();
             let until = match &kept {
                 Some((key, _)) => Bound::Excluded(key),
-                None => Bound::Unbounded,
+                None => Bound::Included(&walk.last),
             };
             let live = self.rows.range((from.as_ref(), until));
-            for (key, slot) in live.take(rows_max - handed_out) {
+            for (key, slot) in live.take(rows_max - passed) {
                 hand_out(key, &slot.row);
-                handed_out += 1;
+                passed += 1;
                 walk.reached = Some(key.clone());
             }
             let Some((key, before)) = kept else { break };
-            if handed_out == rows_max {
+            if passed == rows_max {
                 walk.before.insert(key, before);
                 break;
             }
             if let Some(row) = &before {
                 hand_out(&key, row);
-                handed_out += 1;
             }
+            passed += 1;
             walk.reached = Some(key);
         }
-        if handed_out < rows_max {
+        if passed < rows_max {
             self.walk = None;
         }
-        handed_out
+        passed
     }
 
     /// Gives up the walk under way, if any.
@@ -215,7 +220,8 @@ mod tests {
         table.insert(9, 90);
         table.remove(&7);
         table.insert(7, 71);
-        assert_eq!(rows(&mut table, 2), [(3, 30), (5, 50)]);
+        // The row that was not there when the walk began is passed in silence.
+        assert_eq!(rows(&mut table, 3), [(3, 30), (5, 50)]);
         table.remove(&3);
         assert_eq!(rows(&mut table, 9), [(7, 70)]);
         assert_eq!(rows(&mut table, 9), []);
@@ -240,6 +246,23 @@ mod tests {
         );
         assert_eq!(rows(&mut table, 60).len(), 50);
         assert!(table.walk.is_none());
+    }
+
+    #[test]
+    fn a_walk_passes_no_more_at_a_time_whatever_came_meanwhile() {
+        let mut table: Table<u32, u32> = Table::default();
+        table.insert(0, 0);
+        table.insert(10_000, 1);
+        table.begin_walk();
+        (1..20_000).for_each(|key| table.insert(key, 2));
+        let kept = table.walk.as_ref().map_or(0, |walk| walk.before.len());
+        assert_eq!(kept, 10_000, "what comes after the last row is not kept");
+        let (mut seen, mut steps) = (Vec::new(), 0);
+        while table.walk(100, |key, row| seen.push((*key, *row))) == 100 {
+            steps += 1;
+        }
+        assert_eq!(seen, [(0, 0), (10_000, 1)]);
+        assert_eq!(steps, 100);
     }
 
     #[test]

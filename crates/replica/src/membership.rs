@@ -22,7 +22,7 @@ use crate::format::log::MemberRecord;
 use crate::format::wire::{Answer, Purpose, Request};
 use crate::peer::{Connection, Identity, PeerError};
 use crate::raft::TypeConfig;
-use crate::{Member, MembershipError, NodeId, ReplicaError};
+use crate::{Leadership, Member, MembershipError, NodeId, ReplicaError};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
@@ -40,6 +40,8 @@ pub const ADDRESS_BYTES_MAX: usize = 256;
 const CAUGHT_UP_ENTRIES: u64 = 100;
 /// How long a change may take to be committed, or a learner to catch up while somebody waits.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a peer has to say of which cluster it is, to a member that knows its own.
+const GLANCE_TIMEOUT: Duration = Duration::from_millis(500);
 /// How often a leader looks for a change that stands half done.
 const JOINT_LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a new member seeks its cluster.
@@ -233,7 +235,9 @@ pub(crate) async fn finish_changes(core: &Core) {
 
 /// Leader only: hands leadership to a member, or to the voter that is least behind.
 pub(crate) async fn transfer(core: &Core, to: Option<NodeId>) -> Result<NodeId, MembershipError> {
-    if !leads(core) {
+    // One whose takeover is not applied, or whom no majority answers, has nobody to give it to;
+    // the last member of a cluster that is stopped must not wait for the others.
+    if !matches!(*core.leadership.borrow(), Leadership::Leader { .. }) {
         return Err(not_leader(core));
     }
     let to = match to {
@@ -357,6 +361,23 @@ pub(crate) async fn seek(node: NodeId, peers: &[String]) -> Result<u128, Replica
         sleep(ASK_AGAIN_AFTER).await;
     }
     Err(ReplicaError::NotJoined { why: last })
+}
+
+/// The cluster of the first of these peers that answers, whoever leads it; nothing where none does
+/// soon: then a member that knows its cluster goes on without having asked.
+pub(crate) async fn cluster_of(peers: &[String]) -> Option<u128> {
+    // No member has this id: another cluster may well have one with ours, and refuses it.
+    let nobody = Identity {
+        cluster: None,
+        node: 0,
+    };
+    for peer in peers {
+        let question = ask(nobody, peer, None, Request::Seek);
+        if let Ok(Ok(Answer::Cluster { cluster, .. })) = timeout(GLANCE_TIMEOUT, question).await {
+            return Some(cluster);
+        }
+    }
+    None
 }
 
 /// The cluster's id, or why the leader refuses.

@@ -47,6 +47,10 @@ pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Ope
     };
     membership::check(&own).map_err(|why| ReplicaError::Invalid { why })?;
     let cluster = match (&found, &config.start) {
+        (Some(identity), Start::Join { peers }) => {
+            is_theirs(&config, identity.cluster, peers).await?;
+            identity.cluster
+        }
         (Some(identity), _) => identity.cluster,
         (None, Start::Bootstrap) => rand::random(),
         (None, Start::Join { peers }) => membership::seek(config.node, peers).await?,
@@ -82,6 +86,19 @@ pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Ope
         peer_address,
         log,
     })
+}
+
+/// A folder that is to join a cluster and belongs to another one is not opened.
+async fn is_theirs(config: &Config, own: u128, peers: &[String]) -> Result<(), ReplicaError> {
+    match membership::cluster_of(peers).await {
+        Some(theirs) if theirs != own => Err(ReplicaError::Foreign {
+            file: config.data.clone(),
+            what: "cluster",
+            found: format!("{own:032x}"),
+            wanted: format!("{theirs:032x}"),
+        }),
+        Some(_) | None => Ok(()),
+    }
 }
 
 async fn bind(address: SocketAddr) -> Result<TcpListener, ReplicaError> {

@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 /// Polls that are held at once in the test of idle ones.
-const IDLE_POLLS: usize = 300;
+const IDLE_POLLS: usize = 200;
 
 #[test]
 fn the_member_and_its_edge_may_have_runtimes_of_their_own() {
@@ -44,25 +44,27 @@ fn the_member_and_its_edge_may_have_runtimes_of_their_own() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_for_one_server_wakes_its_poll_alone() {
     let node = harness::alone().await;
+    // Long enough that all are held before the first comes back.
+    node.put("/v1/settings", json!({"server_timeout_s": 90}))
+        .await;
+    let names: Vec<String> = (0..IDLE_POLLS).map(|number| format!("s{number}")).collect();
+    for name in &names {
+        assert_eq!(
+            node.put(&format!("/v1/servers/{name}"), json!({}))
+                .await
+                .status,
+            200
+        );
+    }
     let mut polls = JoinSet::new();
-    let body = r#"{"incarnation": 1, "wait_ms": 20000}"#;
-    let json_type = [("content-type", "application/json")];
-    for number in 0..IDLE_POLLS {
-        let server = format!("s{number}");
-        let put = node
-            .put(
-                &format!("/v1/servers/{server}"),
-                json!({"groups": [server]}),
-            )
-            .await;
-        assert_eq!(put.status, 200);
-        let url = format!("{}/v1/servers/{server}/poll", node.url);
+    for name in names {
+        let url = format!("{}/v1/servers/{name}/poll", node.url);
         polls.spawn(async move {
             let client = harness::client();
-            (
-                server,
-                harness::request(&client, Method::POST, &url, &json_type, body).await,
-            )
+            let json_type = [("content-type", "application/json")];
+            let body = r#"{"incarnation": 1, "wait_ms": 30000}"#;
+            let answer = harness::request(&client, Method::POST, &url, &json_type, body).await;
+            (name, answer)
         });
     }
     node.until_held(IDLE_POLLS).await;

@@ -10,6 +10,7 @@
 
 use std::future::Future;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -24,7 +25,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, SemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -118,8 +119,27 @@ pub(crate) async fn alone_with(config: Config) -> Node {
     node
 }
 
-/// A cluster of three; the first leads.
-pub(crate) async fn three() -> [Node; 3] {
+/// One cluster of three at a time: more of them on a small machine would take each other the
+/// time for their heartbeats.
+static ROOM_FOR_THREE: Semaphore = Semaphore::const_new(1);
+
+/// Three nodes of one cluster.
+pub(crate) struct Three {
+    nodes: [Node; 3],
+    _room: SemaphorePermit<'static>,
+}
+
+impl Deref for Three {
+    type Target = [Node; 3];
+
+    fn deref(&self) -> &[Node; 3] {
+        &self.nodes
+    }
+}
+
+/// A cluster of three; the first leads, until an election.
+pub(crate) async fn three() -> Three {
+    let room = ROOM_FOR_THREE.acquire().await.unwrap();
     let first = alone().await;
     let peers = vec![first.replica.peer_address().to_string()];
     let join = || Start::Join {
@@ -137,7 +157,7 @@ pub(crate) async fn three() -> [Node; 3] {
     for node in &nodes {
         node.until_led().await;
     }
-    nodes
+    Three { nodes, _room: room }
 }
 
 /// Looks again and again until there is something, or fails after [`PATIENCE`].
@@ -177,7 +197,7 @@ impl Node {
             peer_advertise: any.to_string(),
             client_url: url.clone(),
             time_zone: Zone::named("UTC").unwrap(),
-            timing: Timing::Fast,
+            timing: Timing::Normal,
             start,
         });
         let replica = members.spawn(opening).await.unwrap().unwrap();
@@ -242,6 +262,18 @@ impl Node {
         let mut all = vec![("content-type", "application/json")];
         all.extend_from_slice(headers);
         self.send(method, target, &all, body.to_string()).await
+    }
+
+    /// A call that is harmless to repeat (S40), sent until its outcome is known: elections happen
+    /// at any time, on a busy machine above all.
+    pub(crate) async fn post_until_known(&self, target: &str, body: Value) -> Answer {
+        until(target, || async {
+            let answer = self.post(target, body.clone()).await;
+            let code = answer.outcome().1;
+            let is_known = code != "unknown_outcome" && code != "no_leader";
+            is_known.then_some(answer)
+        })
+        .await
     }
 
     /// What `path` answers once it fulfils the condition.
