@@ -13,13 +13,15 @@ use crate::{cluster, completions, demo, dev, event, job, pool, serve, server, wo
 #[derive(Debug, Parser)]
 #[command(name = "fermata", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
-    /// How answers are written
+    /// How answers are written: json is one value, or one a line where they come one by one
     #[arg(
         long,
         global = true,
         value_enum,
+        value_name = "FORMAT",
         default_value_t,
-        env = "FERMATA_OUTPUT"
+        env = "FERMATA_OUTPUT",
+        display_order = 900
     )]
     output: Format,
     #[command(subcommand)]
@@ -54,6 +56,7 @@ enum Command {
 
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
+    abort_on_panic();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -91,4 +94,15 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
         Command::Cluster(args) => cluster::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
     }
+}
+
+/// A panicked Raft core goes on looking like a leader, and a worker's executor must not vanish
+/// without its process: after the message, the process goes. Release builds abort anyway; this
+/// makes the others alike.
+fn abort_on_panic() {
+    let message = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        message(panic);
+        std::process::abort();
+    }));
 }

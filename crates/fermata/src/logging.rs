@@ -15,24 +15,28 @@ const FILTER_DEFAULT: &str = "info,openraft=warn,chunked_wal=warn,raft_log=warn"
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LogFormat {
-    /// For people
+    // Comments, not help: one line of help says it, and long help takes a screen for it.
     #[default]
     Text,
-    /// One JSON object a line
     Json,
 }
 
 /// What is logged, and how.
 #[derive(Clone, Debug, Default, clap::Args, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[command(next_help_heading = "Log")]
 pub(crate) struct LogArgs {
     /// What is logged: a level, or levels by module, as in `info,fermata_replica=debug`. Else
     /// RUST_LOG says it, else it is `info`, with Raft's inner workings left out
-    #[arg(long, env = "FERMATA_LOG", value_name = "FILTER")]
+    #[arg(long, help_heading = "Log", env = "FERMATA_LOG", value_name = "FILTER")]
     pub(crate) log: Option<String>,
-    /// How the log is written
-    #[arg(long, env = "FERMATA_LOG_FORMAT", value_enum, value_name = "FORMAT")]
+    /// How the log is written: for people, or one JSON object a line
+    #[arg(
+        long,
+        help_heading = "Log",
+        env = "FERMATA_LOG_FORMAT",
+        value_enum,
+        value_name = "FORMAT"
+    )]
     pub(crate) log_format: Option<LogFormat>,
 }
 

@@ -28,20 +28,6 @@ mod signals;
 mod table;
 mod worker;
 
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    abort_on_panic();
+fn main() -> std::process::ExitCode {
     cli::main()
-}
-
-/// A panicked Raft core goes on looking like a leader, and a worker's executor must not vanish
-/// without its process: after the message, the process goes. Release builds abort anyway; this
-/// makes the others alike.
-fn abort_on_panic() {
-    let message = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        message(panic);
-        std::process::abort();
-    }));
 }

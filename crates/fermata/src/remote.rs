@@ -14,12 +14,12 @@ pub(crate) const URL_DEFAULT: &str = "http://127.0.0.1:7400";
 
 /// Which cluster a command talks to.
 #[derive(Clone, Debug, clap::Args)]
-#[command(next_help_heading = "Cluster")]
 pub(crate) struct RemoteArgs {
     /// Nodes of the cluster; some of them are enough, the leader is found
     #[arg(
         long,
         global = true,
+        help_heading = "Cluster",
         env = "FERMATA_URL",
         value_name = "URL,…",
         value_delimiter = ',',
@@ -30,6 +30,7 @@ pub(crate) struct RemoteArgs {
     #[arg(
         long,
         global = true,
+        help_heading = "Cluster",
         env = "FERMATA_DEADLINE_S",
         value_name = "SECONDS",
         default_value_t = 10,

@@ -13,10 +13,11 @@ use crate::error::CommandError;
 /// How an answer is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// For people
+    // Comments, not help: this stands in the help of every command.
+    // For people.
     #[default]
     Text,
-    /// For scripts: one JSON value, or one a line where answers come one after the other
+    // For scripts: one JSON value, or one a line where answers come one after the other.
     Json,
 }
 

@@ -13,7 +13,7 @@ use fermata_client::{Client, ClientError};
 use uuid::Uuid;
 
 use super::view;
-use super::watch::{Patience, succeeded, wait};
+use super::watch::{Patience, has_come, succeeded, wait};
 use crate::definitions::read_text;
 use crate::error::CommandError;
 use crate::screen::{Format, Screen, Tone, printable};
@@ -50,14 +50,14 @@ pub(super) struct SubmitArgs {
     /// Consider it only after so many seconds
     #[arg(long, value_name = "SECONDS")]
     delay_s: Option<u64>,
-    /// Whoever holds its lease executes it, instead of a worker
-    #[arg(long, value_enum)]
+    /// Who executes it: a worker, or its caller by renewing its lease; else a worker
+    #[arg(long, value_enum, value_name = "WHO")]
     executor: Option<ExecutorArg>,
     /// Launch so many jobs alike
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     count: Option<u32>,
-    /// Wait until the job has come so far
-    #[arg(long, value_enum, conflicts_with = "count")]
+    /// Wait until the job has been started, or until it has ended
+    #[arg(long, value_enum, value_name = "UNTIL", conflicts_with = "count")]
     wait: Option<WaitArg>,
     #[command(flatten)]
     patience: Patience,
@@ -65,17 +65,13 @@ pub(super) struct SubmitArgs {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum WaitArg {
-    /// It has been started, or has ended
     Start,
-    /// It has ended
     End,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum ExecutorArg {
-    /// A worker
     Server,
-    /// Its caller
     Caller,
 }
 
@@ -118,14 +114,14 @@ async fn launch_one(
     let Some(until) = args.wait else {
         return show(&job);
     };
-    // A script gets one answer; a person sees that there is something to wait for.
-    if screen.format == Format::Text {
-        show(&job)?;
-    }
     let until = match until {
         WaitArg::Start => Wait::Start,
         WaitArg::End => Wait::End,
     };
+    // A script gets one answer; a person sees that there is something to wait for.
+    if screen.format == Format::Text && !has_come(&job, until) {
+        show(&job)?;
+    }
     let job = wait(client, job, until, args.patience).await?;
     show(&job)?;
     succeeded(job)

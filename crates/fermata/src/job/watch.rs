@@ -106,7 +106,8 @@ pub(super) fn succeeded(job: JobView) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn has_come(job: &JobView, wait: Wait) -> bool {
+/// Whether a wait for this is over.
+pub(super) fn has_come(job: &JobView, wait: Wait) -> bool {
     match wait {
         Wait::Start => !matches!(job.state, JobState::Delayed | JobState::Queued),
         Wait::End => job.state.is_final(),
