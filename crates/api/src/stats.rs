@@ -12,10 +12,8 @@ use crate::time::Timestamp;
 pub struct StatsView {
     /// When the counters were last set to zero.
     pub since: Timestamp,
-    /// Jobs that have not ended.
-    pub unfinished: u64,
-    /// Jobs that have ended and are kept yet (S47).
-    pub finished: u64,
+    /// Jobs that are there now, by state.
+    pub jobs: JobCounts,
     /// Jobs launched.
     pub launched: u64,
     /// Starts, every attempt counted.
@@ -32,6 +30,21 @@ pub struct StatsView {
     pub queued_by_rate: u64,
     /// Decisions of rates about starts.
     pub rates: RateOutcomes,
+}
+
+/// Jobs that are there now, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    /// Not due yet.
+    pub delayed: u64,
+    /// Waiting.
+    pub queued: u64,
+    /// Started, not confirmed.
+    pub starting: u64,
+    /// Confirmed by their executors.
+    pub active: u64,
+    /// Ended, and kept yet (S47).
+    pub finished: u64,
 }
 
 /// Decisions of rates about starts, by outcome (S44).

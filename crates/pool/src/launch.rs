@@ -67,6 +67,24 @@ pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), 
 }
 
 impl Launch {
+    /// What tells this request from another under the same id (S40).
+    fn fingerprint(&self) -> u64 {
+        let params = self
+            .params
+            .as_ref()
+            .map(|params| self.params_hash.unwrap_or(hash_of(params)));
+        hash_of(&(
+            (
+                &self.event,
+                self.priority,
+                params,
+                &self.limits,
+                &self.targets,
+            ),
+            (self.delay_s, &self.parent, self.executor, self.lease_s),
+        ))
+    }
+
     /// Checks everything that can be checked without the state (S6, S11).
     ///
     /// # Errors
@@ -145,7 +163,7 @@ impl Pool {
         launch: &Launch,
         turn: &mut Turn,
     ) -> Result<(JobNumber, bool), Refusal> {
-        let fingerprint = hash_of(launch);
+        let fingerprint = launch.fingerprint();
         if let Some(number) = self.number_of_job(&launch.id) {
             let same = self
                 .jobs

@@ -3,7 +3,7 @@
 use fermata_api::pools::{
     Gate, LimitsInForce, Override, OverrideView, PoolView, RateInForce, WindowView,
 };
-use fermata_api::stats::{RateOutcomes, StatsView};
+use fermata_api::stats::{JobCounts, RateOutcomes, StatsView};
 use fermata_pool::Pool;
 use fermata_pool::command;
 use fermata_pool::limits::Style;
@@ -44,30 +44,26 @@ pub(crate) fn pool(state: &Pool, view: &query::PoolView<'_>, at: Instant) -> Poo
             rate: settings.map(|settings| rate(&settings, view.sizes)),
         },
         head: head.map(|head| head.id.to_owned()),
-        waits_for: head.and_then(|head| gate(state, head, view.name, at)),
+        waits_for: head.and_then(|head| gate(state, head, view.name)),
         r#override: view.sizes.map(overridden),
         window: view.window.as_ref().map(|shown| window(shown, at)),
     }
 }
 
-/// What a head waits for. Which of its rates it is, the windows tell.
-fn gate(state: &Pool, head: &Head<'_>, pool: &str, at: Instant) -> Option<Gate> {
+/// What a head waits for.
+fn gate(state: &Pool, head: &Head<'_>, pool: &str) -> Option<Gate> {
     match head.gate {
         scope::Gate::Due => None,
         scope::Gate::Slot => Some(Gate::Slot),
         scope::Gate::Server => Some(Gate::Server),
-        scope::Gate::Rate(_) => {
-            let is_shut = |name: &str| {
-                let window = state.window(name, at);
-                window.is_some_and(|window| window.next_at.is_none_or(|next| next > at))
-            };
-            if head.rules.rate.is_some() && is_shut(pool) {
-                return Some(Gate::Window);
-            }
-            let mut buckets = head.rules.buckets.iter();
-            let shut = buckets.find(|bucket| is_shut(&bucket.name))?;
-            Some(Gate::Rate {
-                id: shut.name.to_string(),
+        scope::Gate::Rate(number) => {
+            let name = state.scope_name(number)?;
+            Some(if name == pool {
+                Gate::Window
+            } else {
+                Gate::Rate {
+                    id: name.to_owned(),
+                }
             })
         }
     }
@@ -129,11 +125,16 @@ pub(crate) fn overridden(sizes: &command::Override) -> Override {
 /// The counters.
 pub(crate) fn stats(pool: &Pool) -> StatsView {
     let stats = pool.stats();
-    let (unfinished, finished) = pool.job_counts();
+    let jobs = pool.job_counts();
     StatsView {
         since: time(stats.since),
-        unfinished,
-        finished,
+        jobs: JobCounts {
+            delayed: jobs.delayed,
+            queued: jobs.queued,
+            starting: jobs.starting,
+            active: jobs.active,
+            finished: jobs.finished,
+        },
         launched: stats.launched,
         started: stats.started,
         succeeded: stats.succeeded,
