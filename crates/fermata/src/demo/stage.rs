@@ -26,6 +26,9 @@ const JOB: [&str; 3] = ["sh", "-c", "read -r seconds; exec sleep \"$seconds\""];
 /// Ports are taken from here: below those that systems give to outgoing connections, so that a
 /// node that comes back finds its own free.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// Ports from one place to begin looking to the next: demos that run at once begin at different
+/// ones, by their process ids.
+const PORTS_APART: u16 = 12;
 /// How long a process may take to end in order, in seconds.
 const STOP_S_MAX: u64 = 10;
 /// How long a node may take to say what it sees, in milliseconds.
@@ -60,7 +63,7 @@ impl Stage {
     pub(super) fn new() -> Result<Self, DemoError> {
         let folder = tempfile::Builder::new().prefix("fermata-demo-").tempdir();
         let folder = folder.map_err(|source| system("make a temporary folder", source))?;
-        let mut ports = FreePorts { next: PORTS.start };
+        let mut ports = FreePorts::new();
         let mut nodes = Vec::new();
         for id in 1..=NODES {
             nodes.push(Node {
@@ -341,6 +344,14 @@ struct FreePorts {
 }
 
 impl FreePorts {
+    fn new() -> Self {
+        let places = u32::from((PORTS.end - PORTS.start) / PORTS_APART);
+        let place = u16::try_from(std::process::id() % places).unwrap_or(0);
+        Self {
+            next: PORTS.start + place * PORTS_APART,
+        }
+    }
+
     fn take(&mut self) -> Result<SocketAddr, DemoError> {
         while self.next < PORTS.end {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.next));
