@@ -1,4 +1,4 @@
-//! The first consideration of a job: it starts, waits, or is aborted (S16, S17).
+//! A job that falls due is considered: it starts, waits, or is aborted (S15–S17).
 //!
 //! What becomes of it is decided without changing anything, so that a question (`dry_run`) gets
 //! the answer that a launch would get.
@@ -24,12 +24,14 @@ pub(crate) enum Verdict {
 }
 
 impl Pool {
-    /// Decides about a job of this order in its pool's queue; `pool` need not exist yet.
+    /// Decides about a job of this order in its pool's queue; `pool` need not exist yet. One that
+    /// was put back waits wherever it may not start (S15).
     pub(crate) fn verdict(
         &self,
         pool: ScopeNumber,
         interned: &Interned,
         order: u64,
+        put_back: bool,
         place: u64,
         at: Instant,
     ) -> Verdict {
@@ -41,6 +43,7 @@ impl Pool {
         let waiting = queue.map_or(0, |queue| queue.len() as u64);
         let shut = match found {
             Ok(server) if ahead.is_none() => return Verdict::Start(server),
+            found if put_back => return Verdict::Queue(found.err()),
             Err(shut) if shut.mode == Some(Mode::Skip) => {
                 return Verdict::Abort(Reason::RateLimited);
             }
@@ -77,15 +80,16 @@ impl Pool {
             .map_or(Reason::ConcurrencyLimited, Shut::reason)
     }
 
-    /// Considers a job for the first time.
-    pub(crate) fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
+    /// Considers a job for the first time, or one that falls due again (S49).
+    pub(crate) fn consider(&mut self, number: JobNumber, turn: &mut Turn) {
         let Some(job) = self.jobs.get(&number) else {
             return;
         };
         let Some(pool) = job.pool else { return };
         let interned = self.interned(job);
         let order = order_of(number, job);
-        match self.verdict(pool, &interned, order, turn.place(), self.now()) {
+        let put_back = job.put_back;
+        match self.verdict(pool, &interned, order, put_back, turn.place(), self.now()) {
             Verdict::Start(server) => self.start(number, pool, &interned, server, turn),
             Verdict::Abort(reason) => {
                 let skipped = reason == Reason::RateLimited;
@@ -93,29 +97,6 @@ impl Pool {
                 self.end(number, Err(reason), "".into(), turn);
             }
             Verdict::Queue(shut) => self.let_wait(number, pool, order, shut, turn),
-        }
-    }
-
-    /// Considers a job that was there before and falls due again (S49): queue limits and `skip` do
-    /// not apply to it, and it does not overtake.
-    pub(crate) fn consider_again(&mut self, number: JobNumber, turn: &mut Turn) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let Some(pool) = job.pool else { return };
-        let interned = self.interned(job);
-        let order = order_of(number, job);
-        let found = self.look_at_gates(pool, &interned, turn.place(), self.now());
-        let first = self
-            .index
-            .scopes
-            .get(&pool)
-            .and_then(|known| known.queue.first());
-        match found {
-            Ok(server) if first.is_none_or(|first| order < first) => {
-                self.start(number, pool, &interned, server, turn);
-            }
-            found => self.let_wait(number, pool, order, found.err(), turn),
         }
     }
 

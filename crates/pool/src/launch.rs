@@ -210,7 +210,7 @@ impl Pool {
         }
         match launch.delay_s {
             Some(delay_s) if delay_s > 0 => self.delay(number, delay_s, turn),
-            _ => self.consider_new(number, turn),
+            _ => self.consider(number, turn),
         }
         Ok((number, false))
     }
@@ -473,11 +473,7 @@ impl Pool {
         if job.unresolved.is_some() {
             self.resolve_late(number);
         }
-        if self.jobs.get(&number).is_some_and(|job| job.put_back) {
-            self.consider_again(number, turn);
-        } else {
-            self.consider_new(number, turn);
-        }
+        self.consider(number, turn);
     }
 
     /// Fixes the limits of a job that first falls due (S8).

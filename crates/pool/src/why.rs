@@ -161,7 +161,7 @@ impl Pool {
             .delay_s
             .filter(|delay_s| *delay_s > 0)
             .map(|delay_s| at.plus_s(delay_s));
-        let verdict = self.verdict(pool, interned, place, 0, at);
+        let verdict = self.verdict(pool, interned, place, false, 0, at);
         let server = |number| {
             let server = self.servers.get(&number)?;
             Some(server.definition.id.clone())
