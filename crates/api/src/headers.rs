@@ -9,7 +9,10 @@ pub const TIMEOUT_MS: &str = "fermata-timeout-ms";
 /// On answers to `?consistency=stale`: how long ago this node was last known to be current, in
 /// milliseconds.
 pub const AGE_MS: &str = "fermata-age-ms";
-/// On `POST /v1/jobs` with one job: a key that makes a retry harmless (S40), instead of an `id`.
+/// On answers of the pool's calls: the index of the log that the answer reflects. A node that has
+/// applied it has everything that the answer tells.
+pub const APPLIED_INDEX: &str = "fermata-applied-index";
+/// On `POST /v1/jobs`: a key that makes a retry harmless (S40), instead of an `id`.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// On `PUT` and `DELETE` of a definition: the revision, in quotes, that it must still have.
 pub const IF_MATCH: &str = "if-match";

@@ -383,8 +383,10 @@ pub struct JobView {
     /// What the executor said about the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// The pool (S9): `cap:KEY`, `node:NODE@JOB`, `event:ID` or `job:ID`.
-    pub pool: String,
+    /// The pool (S9): `cap:KEY`, `node:NODE@JOB`, `event:ID` or `job:ID`. Absent before the job's
+    /// limits are fixed (S8), because they may name it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// The priority.
     pub priority: Priority,
     /// Who executes it.
@@ -406,8 +408,8 @@ pub struct JobView {
     pub position: Option<u64>,
     /// When it was launched.
     pub launched_at: Timestamp,
-    /// The place of its launch in the log: the order among jobs of one priority (S19).
-    pub launch_index: LogPlace,
+    /// Its place among all launches: the order among jobs of one priority (S19).
+    pub launch_number: u64,
     /// When a `delayed` job falls due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_at: Option<Timestamp>,

@@ -41,6 +41,8 @@ pub enum ErrorCode {
     UnknownMember,
     /// No job, window, queue or override knows the pool.
     UnknownPool,
+    /// There are as many definitions of this kind as there may be.
+    TooMany,
     /// Another attempt than the current one, or the job was put back (S14).
     StaleAttempt,
     /// A completion before the confirmation (S14).
@@ -88,7 +90,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the type.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::InvalidJson,
         Self::InvalidRequest,
         Self::UnknownField,
@@ -101,6 +103,7 @@ impl ErrorCode {
         Self::UnknownCategory,
         Self::UnknownMember,
         Self::UnknownPool,
+        Self::TooMany,
         Self::StaleAttempt,
         Self::NotActive,
         Self::Final,
@@ -160,6 +163,7 @@ impl ErrorCode {
             Self::UnknownCategory => ("unknown_category", 404, "There is no such category"),
             Self::UnknownMember => ("unknown_member", 404, "There is no such node"),
             Self::UnknownPool => ("unknown_pool", 404, "There is no such pool"),
+            Self::TooMany => ("too_many", 409, "There are as many as there may be"),
             Self::StaleAttempt => ("stale_attempt", 409, "The attempt is not the current one"),
             Self::NotActive => ("not_active", 409, "The attempt was not confirmed"),
             Self::Final => ("final", 409, "The job has ended"),

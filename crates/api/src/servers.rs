@@ -3,9 +3,9 @@
 //! The poll is heartbeat, work queue and report in one. A worker repeats it without pause; the
 //! server holds it until there is something to say, at most a third of `server_timeout` (S42).
 //!
-//! - Each start of the worker process takes a new `incarnation`, higher than those before (its
-//!   start in microseconds of Unix time will do). A higher one supersedes the lower, which is
-//!   answered `superseded` from then on.
+//! - Each start of the worker process takes a new `incarnation`, a number that no start before it
+//!   had (its start in microseconds of Unix time will do). A new one supersedes the one before,
+//!   which is answered `superseded` from then on.
 //! - `launches` offers every `starting` attempt of the server that the worker does not say it
 //!   holds, again and again until it is confirmed. Being offered means nothing: the worker keeps
 //!   the attempt, reports it under `started`, and executes it only when that has the result
@@ -70,7 +70,7 @@ pub struct ServerView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a poll: an object")]
 pub struct PollRequest {
-    /// Which start of the worker this is: higher than that of every start before.
+    /// Which start of the worker this is: another number than that of every start before.
     pub incarnation: u64,
     /// Every attempt that the worker has in hand.
     #[serde(default, deserialize_with = "bounds::list::<_, _, POLL_ENTRIES_MAX>")]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::jobs::{AbortReason, JobState};
+use crate::jobs::AbortReason;
 use crate::time::Timestamp;
 
 /// What was counted since the counters were last set to zero, and what there is now.
@@ -12,8 +12,8 @@ use crate::time::Timestamp;
 pub struct StatsView {
     /// When the counters were last set to zero.
     pub since: Timestamp,
-    /// Jobs that there are now, by state; the final ones as long as they are kept (S47).
-    pub jobs: BTreeMap<JobState, u64>,
+    /// Jobs that are there now, by state.
+    pub jobs: JobCounts,
     /// Jobs launched.
     pub launched: u64,
     /// Starts, every attempt counted.
@@ -30,6 +30,21 @@ pub struct StatsView {
     pub queued_by_rate: u64,
     /// Decisions of rates about starts.
     pub rates: RateOutcomes,
+}
+
+/// Jobs that are there now, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobCounts {
+    /// Not due yet.
+    pub delayed: u64,
+    /// Waiting.
+    pub queued: u64,
+    /// Started, not confirmed.
+    pub starting: u64,
+    /// Confirmed by their executors.
+    pub active: u64,
+    /// Ended, and kept yet (S47).
+    pub finished: u64,
 }
 
 /// Decisions of rates about starts, by outcome (S44).

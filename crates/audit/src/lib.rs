@@ -31,7 +31,7 @@ mod report;
 pub use history::{Contradiction, History, HistoryError};
 pub use invariants::check;
 pub use record::{
-    Begin, Disturbed, End, Ended, Expectation, Launch, LogPlace, Lost, LostReason, Rate, Record,
-    Windows,
+    Begin, Disturbed, End, Ended, Expectation, Launch, LaunchPlace, LogPlace, Lost, LostReason,
+    Rate, Record, Windows,
 };
 pub use report::{Counts, Invariant, Overlap, PoolCounts, Report, Violation};

@@ -72,15 +72,25 @@ pub enum Windows {
     BoundariesUs(Vec<i64>),
 }
 
-/// A place in the replicated log. Ordinals are counted apart for launches and for starts, so
-/// within one entry a launch and a start cannot be compared.
+/// The place of a start in the replicated log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LogPlace {
     /// Index of the log entry.
     pub index: u64,
-    /// Which of the launches, or of the starts, of that entry, from 0.
+    /// Which of the starts of that entry, from 0.
     pub ordinal: u32,
+}
+
+/// The place of a launch among all launches. How it lies to a start, the committed instants tell:
+/// they rise with the log, and those of one entry are equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LaunchPlace {
+    /// Its number, higher than that of every earlier launch.
+    pub number: u64,
+    /// Its committed instant as it was answered, which may be rounded up.
+    pub at_us: i64,
 }
 
 /// A launch, as its client saw it.
@@ -101,9 +111,9 @@ pub struct Launch {
     /// Whether the answer said that the job was aborted at once: then it must not run.
     #[serde(default)]
     pub was_aborted: bool,
-    /// The place of the launch in the log, where it was answered.
+    /// The place of the launch among all launches, where it was answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub launch_index: Option<LogPlace>,
+    pub place: Option<LaunchPlace>,
     /// When a delayed job falls due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_us: Option<i64>,

@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use fermata_audit::{
-    Begin, Contradiction, End, Expectation, History, HistoryError, Invariant, Launch, LogPlace,
-    Record, Report, check,
+    Begin, Contradiction, End, Expectation, History, HistoryError, Invariant, Launch, LaunchPlace,
+    LogPlace, Record, Report, check,
 };
 use serde::Deserialize;
 
@@ -202,10 +202,7 @@ fn a_long_history_is_checked_and_told_in_bounds() {
             sent_us: 0,
             answered_us: Some(1),
             was_aborted: false,
-            launch_index: Some(LogPlace {
-                index: number,
-                ordinal: 0,
-            }),
+            place: Some(LaunchPlace { number, at_us: -1 }),
             due_us: None,
         };
         let begin = Begin {

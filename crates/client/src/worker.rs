@@ -67,6 +67,10 @@ impl WorkerOptions {
     /// A worker of this server, whose incarnation is the present instant in microseconds.
     #[must_use]
     pub fn new(server: impl Into<String>) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "an incarnation only has to be another than those before; no decision hangs on it"
+        )]
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let micros = since.unwrap_or_default().as_micros();
         Self {

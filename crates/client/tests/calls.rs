@@ -35,7 +35,7 @@ fn client<const N: usize>(urls: [&str; N], options: ClientOptions) -> Client {
 fn job(id: &Value, state: &str) -> Value {
     json!({"id": id, "state": state, "pool": "event:e", "priority": 0, "executor": "server",
         "attempt": 1, "launched_at": "2026-03-02T12:00:00.000Z",
-        "launch_index": {"index": 5, "ordinal": 0}, "added_later": true})
+        "launch_number": 5, "added_later": true})
 }
 
 fn problem(code: &str, status: u16) -> Value {

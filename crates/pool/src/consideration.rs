@@ -1,4 +1,4 @@
-//! The first consideration of a job: it starts, waits, or is aborted (S16, S17).
+//! A job that falls due is considered: it starts, waits, or is aborted (S15–S17).
 //!
 //! What becomes of it is decided without changing anything, so that a question (`dry_run`) gets
 //! the answer that a launch would get.
@@ -81,7 +81,7 @@ impl Pool {
     }
 
     /// Considers a job for the first time, or one that falls due again (S49).
-    pub(crate) fn consider_new(&mut self, number: JobNumber, turn: &mut Turn) {
+    pub(crate) fn consider(&mut self, number: JobNumber, turn: &mut Turn) {
         let Some(job) = self.jobs.get(&number) else {
             return;
         };

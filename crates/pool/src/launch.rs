@@ -67,6 +67,24 @@ pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), 
 }
 
 impl Launch {
+    /// What tells this request from another under the same id (S40).
+    fn fingerprint(&self) -> u64 {
+        let params = self
+            .params
+            .as_ref()
+            .map(|params| self.params_hash.unwrap_or(hash_of(params)));
+        hash_of(&(
+            (
+                &self.event,
+                self.priority,
+                params,
+                &self.limits,
+                &self.targets,
+            ),
+            (self.delay_s, &self.parent, self.executor, self.lease_s),
+        ))
+    }
+
     /// Checks everything that can be checked without the state (S6, S11).
     ///
     /// # Errors
@@ -145,7 +163,7 @@ impl Pool {
         launch: &Launch,
         turn: &mut Turn,
     ) -> Result<(JobNumber, bool), Refusal> {
-        let fingerprint = hash_of(launch);
+        let fingerprint = launch.fingerprint();
         if let Some(number) = self.number_of_job(&launch.id) {
             let same = self
                 .jobs
@@ -192,7 +210,7 @@ impl Pool {
         }
         match launch.delay_s {
             Some(delay_s) if delay_s > 0 => self.delay(number, delay_s, turn),
-            _ => self.consider_new(number, turn),
+            _ => self.consider(number, turn),
         }
         Ok((number, false))
     }
@@ -437,7 +455,8 @@ impl Pool {
         self.moved(number, turn);
     }
 
-    /// A delayed job is due: it is considered (S12, S49).
+    /// A delayed job is due: it is considered for the first time, or, if it was there before, goes
+    /// back to its place (S12, S49).
     pub(crate) fn fall_due(&mut self, number: JobNumber, turn: &mut Turn) {
         let pool = self.jobs.change(&number, |job| {
             job.state = State::Queued;
@@ -454,7 +473,7 @@ impl Pool {
         if job.unresolved.is_some() {
             self.resolve_late(number);
         }
-        self.consider_new(number, turn);
+        self.consider(number, turn);
     }
 
     /// Fixes the limits of a job that first falls due (S8).

@@ -134,6 +134,18 @@ pub struct LeaseView<'a> {
     pub seen: bool,
 }
 
+/// How many jobs there are, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the states of SEMANTICS, by their own names")]
+pub struct JobCounts {
+    pub delayed: u64,
+    pub queued: u64,
+    pub starting: u64,
+    pub active: u64,
+    /// Complete or aborted, and kept yet (S47).
+    pub finished: u64,
+}
+
 /// What was counted since the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stats {
@@ -221,10 +233,26 @@ impl Pool {
         hash_of(&self.header).wrapping_add(self.digest_of_tables())
     }
 
-    /// How many jobs have not ended, and how many finished ones are kept.
+    /// How many jobs there are now, by state.
     #[must_use]
-    pub fn job_counts(&self) -> (u64, u64) {
-        (self.header.unfinished, self.index.finished.len() as u64)
+    pub fn job_counts(&self) -> JobCounts {
+        let count = |jobs: usize| jobs as u64;
+        let delayed = count(self.index.delayed.len());
+        let starting = count(self.index.starting.len());
+        let running = count(self.index.running.len());
+        JobCounts {
+            delayed,
+            queued: self.header.unfinished.saturating_sub(delayed + running),
+            starting,
+            active: running.saturating_sub(starting),
+            finished: count(self.index.finished.len()),
+        }
+    }
+
+    /// The name of a pool or bucket.
+    #[must_use]
+    pub fn scope_name(&self, number: ScopeNumber) -> Option<&str> {
+        self.scopes.get(&number).map(|scope| &*scope.name)
     }
 
     fn view_of(&self, number: JobNumber) -> Option<JobView<'_>> {

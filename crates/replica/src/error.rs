@@ -1,6 +1,7 @@
 //! Why a replica cannot go on.
 
 use crate::format::FormatError;
+use crate::raft::TypeConfig;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -64,6 +65,54 @@ pub enum ReplicaError {
         /// Why.
         #[source]
         cause: Arc<io::Error>,
+    },
+    /// The address for peers cannot be listened on.
+    #[error("cannot listen for peers on {address}: {cause}")]
+    Listen {
+        /// The address.
+        address: std::net::SocketAddr,
+        /// Why not.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// The threads of the replica cannot be started.
+    #[error("cannot start the replica's threads: {cause}")]
+    Threads {
+        /// Why not.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// The folder holds nothing, and nothing was said about where the cluster comes from.
+    #[error("{} holds no member: found a new cluster, or name peers of the one to join", folder.display())]
+    NothingThere {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// What was said about this member cannot be.
+    #[error("{why}")]
+    Invalid {
+        /// The field, what was given and what is allowed.
+        why: String,
+    },
+    /// No member of the cluster let this one in.
+    #[error("cannot join the cluster: {why}")]
+    NotJoined {
+        /// What the last of them said.
+        why: String,
+    },
+    /// What was written last may not be on the disk.
+    #[error("the log cannot be made durable: {cause}")]
+    Flush {
+        /// Why not.
+        #[source]
+        cause: Arc<io::Error>,
+    },
+    /// Raft has stopped by itself.
+    #[error("Raft has stopped: {cause}")]
+    Core {
+        /// Why.
+        #[source]
+        cause: Box<openraft::error::Fatal<TypeConfig>>,
     },
     /// Bytes that do not fit their format.
     #[error(transparent)]

@@ -1,16 +1,31 @@
 //! One member of a cluster: the pool, its log and snapshots on disk, and its peers.
 #![forbid(unsafe_code)]
 
+mod clock;
+mod config;
+mod confirm;
+mod core;
+mod driver;
 pub mod error;
 pub mod format;
+mod leases;
+mod membership;
+mod open;
+mod peer;
 pub mod raft;
-pub mod replica;
+mod refused;
+mod replica;
 pub mod state_machine;
+mod status;
 pub mod store;
 
+pub use config::{Config, Member, NodeId, Start, Timing};
+pub use driver::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 pub use error::ReplicaError;
-pub use replica::{
-    Config, ForwardError, ForwardedHandler, HeardError, Leadership, Member, MemberStatus,
-    MembershipError, NodeId, ProposeError, Proposed, Replica, Role, ServerLease, Start, Status,
-    Timing,
-};
+// Whoever opens a member names its zone, and needs no other of the calendar.
+pub use fermata_calendar::Zone;
+pub use format::wire::FORWARDED_BYTES_MAX;
+pub use membership::{ADDRESS_BYTES_MAX, MEMBERS_MAX};
+pub use refused::{ForwardError, HeardError, MembershipError, ProposeError};
+pub use replica::{ForwardedHandler, Proposed, Replica, ServerLease};
+pub use status::{Leadership, MemberStatus, Role, Status};

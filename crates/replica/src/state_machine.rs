@@ -70,6 +70,12 @@ impl Shared {
         look(&self.lock().pool)
     }
 
+    /// Looks into the pool as [`Shared::read`], and says up to which entry it was applied.
+    pub fn read_applied<R>(&self, look: impl FnOnce(&Pool) -> R) -> (Option<u64>, R) {
+        let machine = self.lock();
+        (machine.applied.map(|id| id.index), look(&machine.pool))
+    }
+
     /// The index of the last entry that was applied; 0 before the first.
     #[must_use]
     pub fn applied(&self) -> watch::Receiver<u64> {

@@ -4,8 +4,8 @@
 //! > S20, S21: only the head of a queue is considered; everything behind it waits.
 //!
 //! The starts are replayed in the log's order: whenever a job starts, nobody who waits comes before
-//! it. A job waits from its launch on: surely so if that stands in an earlier entry than the start,
-//! or before the launch of the job that starts. A delayed job waits from when it fell due. A job
+//! it. A job waits from its launch on: surely so if that was committed at an earlier instant than the
+//! start, or before the launch of the job that starts. A delayed job waits from when it fell due. A job
 //! whose first recorded attempt is not its first one was put back meanwhile; from when it waited
 //! again, nobody recorded, so it is not asked to have started before others.
 
@@ -14,11 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::executions;
 use crate::history::{Attempt, Execution, History};
-use crate::record::{Launch, LogPlace};
+use crate::record::{Launch, LaunchPlace};
 use crate::report::{Invariant, Report};
 
 /// A place in a queue: the least comes first.
-type Place = (Reverse<i8>, LogPlace);
+type Place = (Reverse<i8>, u64);
 
 #[derive(Default)]
 struct Queue<'a> {
@@ -27,22 +27,22 @@ struct Queue<'a> {
     delayed: BTreeSet<(i64, Place, &'a str)>,
 }
 
-/// A launch whose place in the log is known.
+/// A launch whose place among all launches is known.
 #[derive(Clone, Copy)]
 struct Placed<'a> {
-    at: LogPlace,
+    at: LaunchPlace,
     launch: &'a Launch,
 }
 
 impl Placed<'_> {
     fn place(&self) -> Place {
-        (Reverse(self.launch.priority), self.at)
+        (Reverse(self.launch.priority), self.at.number)
     }
 }
 
 pub(super) fn check(history: &History, report: &mut Report) {
     let mut launches: Vec<Placed<'_>> = history.launches.values().filter_map(placed).collect();
-    launches.sort_by_key(|placed| placed.at);
+    launches.sort_by_key(|placed| placed.at.number);
     let mut launches = launches.into_iter().peekable();
 
     let mut starts: Vec<(&Execution, Placed<'_>)> = executions(history)
@@ -52,8 +52,8 @@ pub(super) fn check(history: &History, report: &mut Report) {
 
     let mut queues: BTreeMap<&str, Queue<'_>> = BTreeMap::new();
     for (run, starting) in starts {
-        let entry = run.begin.start_index.index;
-        let waits = |placed: &Placed<'_>| placed.at.index < entry || placed.at <= starting.at;
+        let (start_us, number) = (run.begin.start_us, starting.at.number);
+        let waits = |placed: &Placed<'_>| placed.at.at_us < start_us || placed.at.number <= number;
         while let Some(placed) = launches.next_if(waits) {
             if has_first_attempt(history, placed.launch) {
                 report.counts.ordered += 1;
@@ -115,7 +115,7 @@ fn started<'a>(queue: &mut Queue<'a>, run: &Execution, starting: Placed<'a>, rep
 }
 
 fn placed(launch: &Launch) -> Option<Placed<'_>> {
-    let at = launch.launch_index?;
+    let at = launch.place?;
     Some(Placed { at, launch })
 }
 

@@ -68,7 +68,13 @@ fn jobs(model: &Model, pool: &Pool) -> Differs {
     let kept: Vec<_> = jobs.iter().filter(|job| !job.forgotten).collect();
     let ended = kept.iter().filter(|job| job.is_final()).count();
     let counts = ((kept.len() - ended) as u64, ended as u64);
-    same("unfinished and finished jobs", counts, pool.job_counts())?;
+    let now = pool.job_counts();
+    let unfinished = now.delayed + now.queued + now.starting + now.active;
+    same(
+        "unfinished and finished jobs",
+        counts,
+        (unfinished, now.finished),
+    )?;
     for job in kept {
         let id = job.id();
         let standing = Some(model.standing(job.number));

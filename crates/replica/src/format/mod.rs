@@ -25,6 +25,7 @@
 pub mod log;
 pub mod record;
 pub mod snapshot;
+pub mod wire;
 
 use bincode::Options;
 use fermata_pool::command::{Command, Entry};

@@ -1,0 +1,108 @@
+//! The command line: which commands there are, and what their result means for the process.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::error::{CommandError, EXIT_CODES};
+use crate::screen::{Format, Screen};
+use crate::{cluster, completions, demo, dev, event, job, pool, serve, server, worker};
+
+/// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
+#[derive(Debug, Parser)]
+#[command(name = "fermata", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// How answers are written: json is one value, or one a line where they come one by one
+    #[arg(
+        long,
+        global = true,
+        value_enum,
+        value_name = "FORMAT",
+        default_value_t,
+        env = "FERMATA_OUTPUT",
+        display_order = 900
+    )]
+    output: Format,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show it all on this machine in two minutes: three nodes, a killed leader, an audit
+    Demo(demo::DemoArgs),
+    /// A conductor and a worker on this machine, to try things with
+    Dev(dev::DevArgs),
+    /// One node of a cluster
+    Serve(serve::ServeArgs),
+    /// Execute jobs: one process each
+    Worker(worker::WorkerArgs),
+    #[command(hide = true)]
+    ExecForWorker(worker::group::ExecArgs),
+    /// Events: the definitions from which jobs are launched
+    Event(event::EventArgs),
+    /// Jobs: launch, list, watch and cancel them
+    Job(job::JobArgs),
+    /// Pools: what runs and waits together, and its rate window
+    Pool(pool::PoolArgs),
+    /// Servers: where jobs are executed
+    Server(server::ServerArgs),
+    /// The nodes of the cluster, and changes of them
+    Cluster(cluster::ClusterArgs),
+    /// Print completions for a shell
+    Completions(completions::CompletionsArgs),
+}
+
+/// Reads the command line and does what it says.
+pub(crate) fn main() -> ExitCode {
+    abort_on_panic();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help that nobody reads to its end is no failure.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let format = cli.output;
+    match run(cli.command, format) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let code = error.exit_code();
+            if code != 0 {
+                let shown = error.shown(Screen::errors(format));
+                let _ = std::io::stderr().write_all(shown.as_bytes());
+            }
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(command: Command, format: Format) -> Result<(), CommandError> {
+    let screen = Screen::output(format);
+    match command {
+        Command::Demo(args) => demo::run(&args, screen),
+        Command::Dev(args) => dev::run(args, screen),
+        Command::Serve(args) => serve::run(args, screen),
+        Command::Worker(args) => worker::run(args),
+        Command::ExecForWorker(args) => worker::group::exec(&args),
+        Command::Event(args) => event::run(&args, screen),
+        Command::Job(args) => job::run(&args, screen),
+        Command::Pool(args) => pool::run(&args, screen),
+        Command::Server(args) => server::run(&args, screen),
+        Command::Cluster(args) => cluster::run(&args, screen),
+        Command::Completions(args) => completions::run(&args),
+    }
+}
+
+/// A panicked Raft core goes on looking like a leader, and a worker's executor must not vanish
+/// without its process: after the message, the process goes. Release builds abort anyway; this
+/// makes the others alike.
+fn abort_on_panic() {
+    let message = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        message(panic);
+        std::process::abort();
+    }));
+}

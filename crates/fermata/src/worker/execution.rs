@@ -1,0 +1,216 @@
+//! One attempt as one process: its input, its output, its end.
+
+use std::ffi::OsString;
+use std::io::pipe;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use fermata_api::bounds::DESCRIPTION_BYTES_MAX;
+use fermata_api::servers::Offer;
+use fermata_client::worker::{Ending, Run, StopSignal};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe::Receiver;
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{error, info};
+
+use super::group::{self, Group};
+use super::journal::Journal;
+
+/// The exit code of an attempt that this worker could not execute, whatever its command.
+const CODE_NOT_BEGUN: i32 = 125;
+/// How long the output of a command that has ended is waited for: a process that left its group
+/// may hold it open for ever.
+const OUTPUT_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Bytes of output that are read at once.
+const READ_BYTES: usize = 16 * 1024;
+
+/// How a worker executes attempts.
+#[derive(Debug)]
+pub(crate) struct Execution {
+    /// The server that the worker is.
+    pub(crate) server: String,
+    /// The command with its arguments.
+    pub(crate) command: Vec<OsString>,
+    /// How long a command has between SIGTERM and SIGKILL.
+    pub(crate) grace: Duration,
+    /// Where executions are recorded.
+    pub(crate) journal: Option<Journal>,
+}
+
+impl Execution {
+    /// Executes an attempt that was confirmed.
+    pub(crate) async fn execute(&self, mut run: Run) -> Ending {
+        if let Some(journal) = &self.journal
+            && let Err(error) = journal.begins(&self.server, &run).await
+        {
+            return not_begun(&run, &error);
+        }
+        info!(job = run.offer.job, attempt = run.offer.attempt, "begins");
+        let ending = match self.spawn(&run.offer) {
+            Ok((child, output)) => self.attend(child, output, &mut run).await,
+            Err(error) => not_begun(&run, &error),
+        };
+        if let Some(journal) = &self.journal
+            && let Err(error) = journal.ended(&self.server, &run, ending.code).await
+        {
+            // The job is done: its end is true, whether it was written down or not.
+            error!(%error, job = run.offer.job, "an end was not recorded");
+        }
+        let (job, attempt) = (&run.offer.job, run.offer.attempt);
+        info!(job, attempt, code = ending.code, "ended");
+        ending
+    }
+
+    fn spawn(&self, offer: &Offer) -> std::io::Result<(Child, Receiver)> {
+        // One pipe for both, so that the tail has them in their order.
+        let (reader, writer) = pipe()?;
+        let mut command = group::command(&self.command)?;
+        describe(&mut command, &self.server, offer);
+        command
+            .stdin(Stdio::piped())
+            .stdout(writer.try_clone()?)
+            .stderr(writer);
+        let child = command.spawn()?;
+        Ok((child, Receiver::from_owned_fd(reader.into())?))
+    }
+
+    async fn attend(&self, mut child: Child, output: Receiver, run: &mut Run) -> Ending {
+        let group = Group::of(&child);
+        let mut tail = Tail::new(output);
+        let input = feed(child.stdin.take(), &run.offer);
+        let waited = {
+            let mut input = std::pin::pin!(input);
+            let mut is_fed = false;
+            let mut kill_at = None;
+            loop {
+                tokio::select! {
+                    status = child.wait() => break status,
+                    () = tail.read(), if !tail.is_over => {}
+                    () = &mut input, if !is_fed => is_fed = true,
+                    () = self.stopped(&mut run.stop, &group, &mut kill_at) => {}
+                }
+            }
+        };
+        group.finish();
+        // Nobody of the group is left to write: what comes is what was written.
+        let _ = timeout(OUTPUT_WAIT_MAX, tail.read()).await;
+        match waited {
+            Ok(status) => Ending {
+                code: code(status),
+                description: tail.into_description(),
+            },
+            Err(error) => not_begun(run, &error),
+        }
+    }
+
+    /// Acts upon an order to stop, or upon the end of the grace. Cancel safe.
+    async fn stopped(&self, stop: &mut StopSignal, group: &Group, kill_at: &mut Option<Instant>) {
+        tokio::select! {
+            order = stop.requested() => {
+                if order.has_grace() && kill_at.is_none() {
+                    group.terminate();
+                    *kill_at = Some(Instant::now() + self.grace);
+                } else if !order.has_grace() {
+                    group.kill();
+                }
+            }
+            () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
+                group.kill();
+                *kill_at = None;
+            }
+        }
+    }
+}
+
+/// What a command is told about its job, beside its parameters on standard input.
+fn describe(command: &mut Command, server: &str, offer: &Offer) {
+    let place = offer.start_index;
+    command
+        .env("FERMATA_JOB", &offer.job)
+        .env("FERMATA_ATTEMPT", offer.attempt.to_string())
+        .env("FERMATA_POOL", &offer.pool)
+        .env("FERMATA_PRIORITY", offer.priority.get().to_string())
+        .env("FERMATA_SERVER", server)
+        .env("FERMATA_START_AT", offer.start_at.to_string())
+        .env("FERMATA_START_AT_US", offer.start_at_us.to_string())
+        .env(
+            "FERMATA_START_INDEX",
+            format!("{}.{}", place.index, place.ordinal),
+        );
+    // What an outer job left in this process's own environment is none of this job's.
+    let event = offer.event.as_deref();
+    let params = offer.params.as_ref().map(|params| params.as_json());
+    for (name, value) in [("FERMATA_EVENT", event), ("FERMATA_PARAMS", params)] {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+}
+
+/// Gives the parameters to the command; nothing where there are none. One that does not read them
+/// does not need them.
+async fn feed(input: Option<ChildStdin>, offer: &Offer) {
+    if let (Some(mut input), Some(params)) = (input, &offer.params) {
+        let _ = input.write_all(params.as_json().as_bytes()).await;
+    }
+}
+
+/// The code of the exit, or 128 and the signal, as of a shell.
+fn code(status: ExitStatus) -> i32 {
+    let of_signal = || status.signal().map(|signal| 128 + signal);
+    status.code().or_else(of_signal).unwrap_or(CODE_NOT_BEGUN)
+}
+
+fn not_begun(run: &Run, error: &dyn std::error::Error) -> Ending {
+    let (job, attempt) = (&run.offer.job, run.offer.attempt);
+    error!(job, attempt, %error, "the worker could not execute an attempt");
+    Ending {
+        code: CODE_NOT_BEGUN,
+        description: Some(format!("the worker could not execute it: {error}")),
+    }
+}
+
+/// The last bytes of an output.
+struct Tail {
+    output: Receiver,
+    bytes: Vec<u8>,
+    is_over: bool,
+}
+
+impl Tail {
+    fn new(output: Receiver) -> Self {
+        Self {
+            output,
+            bytes: Vec::new(),
+            is_over: false,
+        }
+    }
+
+    /// Reads until the output is over. Cancel safe.
+    async fn read(&mut self) {
+        let mut buffer = vec![0; READ_BYTES];
+        while !self.is_over {
+            match self.output.read(&mut buffer).await {
+                Ok(0) | Err(_) => self.is_over = true,
+                Ok(length) => self.keep(&buffer[..length]),
+            }
+        }
+    }
+
+    fn keep(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        let surplus = self.bytes.len().saturating_sub(DESCRIPTION_BYTES_MAX);
+        self.bytes.drain(..surplus);
+    }
+
+    /// The tail as text; bytes that are none are replaced. The worker's loop cuts it once more,
+    /// since a replacement is longer than what it stands for.
+    fn into_description(self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.bytes);
+        let text = text.trim_end();
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+}

@@ -1,0 +1,150 @@
+//! A command with everything that it starts: one process group, killed as one.
+//!
+//! The group is killed when its [`Group`] is dropped, however that comes about: the end of the
+//! lease, a second signal, a worker that was superseded.
+//!
+//! A worker that is killed itself (SIGKILL, out of memory) drops nothing. So a command is not
+//! spawned as it is, but through this program ([`ExecArgs`]), which asks the kernel to be killed
+//! with its parent and then becomes the command.
+//!
+//! # Caveats
+//!
+//! - With the worker killed, the kernel kills the command, but not what the command had started
+//!   by then. On other systems than Linux it kills neither.
+//! - A process that makes a group or session of its own has left, and is not killed.
+
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
+use tracing::warn;
+
+use crate::error::CommandError;
+
+/// A running command and what it has started.
+#[derive(Debug)]
+pub(super) struct Group {
+    leader: Option<Pid>,
+}
+
+impl Group {
+    /// The group that `child` leads.
+    pub(super) fn of(child: &Child) -> Self {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        Self {
+            leader: pid.and_then(Pid::from_raw),
+        }
+    }
+
+    /// Asks all of it to end.
+    pub(super) fn terminate(&self) {
+        self.send(Signal::TERM);
+    }
+
+    /// Ends all of it.
+    pub(super) fn kill(&self) {
+        self.send(Signal::KILL);
+    }
+
+    /// The command has ended, by itself or not: what it left behind ends now. A group's id is
+    /// not used again while it has members; without any, it would have to be used again at once
+    /// to be mistaken.
+    pub(super) fn finish(mut self) {
+        self.kill();
+        self.leader = None;
+    }
+
+    fn send(&self, signal: Signal) {
+        let Some(leader) = self.leader else {
+            return;
+        };
+        match kill_process_group(leader, signal) {
+            // Nobody is left.
+            Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+            Err(error) => warn!(%error, ?leader, ?signal, "a process group was not signalled"),
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// What becomes a worker's command: used by workers, not by people.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ExecArgs {
+    /// The worker
+    #[arg(long)]
+    parent: u32,
+    /// The command with its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<OsString>,
+}
+
+/// The command, to be spawned as the leader of a group that dies with this process.
+///
+/// # Errors
+/// This program cannot be found any more.
+pub(super) fn command(argv: &[OsString]) -> io::Result<Command> {
+    let mut command = Command::new(this_program()?);
+    command
+        .arg("exec-for-worker")
+        .arg("--parent")
+        .arg(std::process::id().to_string())
+        .arg("--")
+        .args(argv)
+        .process_group(0)
+        .kill_on_drop(true);
+    Ok(command)
+}
+
+/// Becomes the command. Comes back only if that failed; what is said of it then is the job's
+/// output.
+pub(crate) fn exec(args: &ExecArgs) -> Result<(), CommandError> {
+    let Err(source) = become_command(args);
+    let program = args.command.first().cloned().unwrap_or_default();
+    Err(CommandError::NotExecuted { program, source })
+}
+
+fn become_command(args: &ExecArgs) -> io::Result<Infallible> {
+    die_with_parent(args.parent)?;
+    let Some((program, arguments)) = args.command.split_first() else {
+        return Err(ErrorKind::InvalidInput.into());
+    };
+    Err(std::process::Command::new(program).args(arguments).exec())
+}
+
+#[cfg(target_os = "linux")]
+fn die_with_parent(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent that died before this was asked for is not noticed any more.
+    let lives = rustix::process::getppid()
+        .and_then(|now| u32::try_from(now.as_raw_nonzero().get()).ok())
+        .is_some_and(|now| now == parent);
+    if lives {
+        Ok(())
+    } else {
+        Err(io::Error::other("the worker is gone"))
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent(_parent: u32) -> io::Result<()> {
+    Ok(())
+}
+
+/// The file that this process runs, also after another was put in its place.
+#[cfg(target_os = "linux")]
+fn this_program() -> io::Result<std::path::PathBuf> {
+    Ok("/proc/self/exe".into())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn this_program() -> io::Result<std::path::PathBuf> {
+    std::env::current_exe()
+}

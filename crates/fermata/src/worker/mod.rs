@@ -1,0 +1,204 @@
+//! `fermata worker`: executes the jobs of a server, one process each.
+//!
+//! The loop around it (polls, confirmations, the lease) is the client's
+//! [`fermata_client::worker`]; here stands what an execution is. It runs on one thread: the kernel
+//! kills a command when the *thread* that started it ends, so that thread must last.
+
+mod execution;
+pub(crate) mod group;
+mod journal;
+
+use std::ffi::OsString;
+use std::num::NonZero;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fermata_api::problem::ErrorCode;
+use fermata_api::servers::ServerBody;
+use fermata_client::worker::WorkerOptions;
+use fermata_client::{Client, ClientError};
+use tokio::sync::watch;
+use tracing::{info, warn};
+
+use crate::error::CommandError;
+use crate::logging::LogArgs;
+use crate::remote::{RemoteArgs, block_on};
+use crate::signals::Signals;
+
+pub(crate) use execution::Execution;
+use journal::Journal;
+
+/// Which server, and how its jobs are executed.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+The command is executed once per job, in a process group of its own, without a shell. It gets
+  on standard input   the job's parameters, as JSON
+  in its environment  FERMATA_JOB, FERMATA_ATTEMPT, FERMATA_EVENT, FERMATA_POOL,
+                      FERMATA_PRIORITY, FERMATA_PARAMS, FERMATA_SERVER, FERMATA_START_AT,
+                      FERMATA_START_AT_US, FERMATA_START_INDEX
+
+Its exit code becomes the job's; ended by signal N, 128+N; not found, 127; not executable, 126;
+125 where the worker itself could not. The last 4 KiB that it wrote, standard output and error
+together, become the job's description. When it has ended, what is left of its group is killed.
+
+A job that is cancelled or runs for too long gets SIGTERM, then SIGKILL. What the cluster may give
+to another worker is killed at once. The first SIGTERM or SIGINT drains the worker: it ends what
+it has and takes nothing new; the second kills what runs.
+
+Examples:
+  fermata worker --server w1 -- ./handle-job
+  fermata worker --server w2 --group main --group eu --max-jobs 4 -- python3 handle.py
+  fermata worker --server w3 -- sh -c 'echo \"$FERMATA_JOB: $FERMATA_PARAMS\"'")]
+pub(crate) struct WorkerArgs {
+    #[command(flatten)]
+    remote: RemoteArgs,
+    /// The server that this worker is; one worker at a time
+    #[arg(long, env = "FERMATA_SERVER", value_name = "ID")]
+    server: String,
+    /// A group that events may name as their target. May be repeated
+    #[arg(
+        long = "group",
+        env = "FERMATA_GROUPS",
+        value_delimiter = ',',
+        value_name = "GROUP"
+    )]
+    groups: Vec<String>,
+    /// Most jobs at once, in units of weight; else as many as this machine has processors
+    #[arg(
+        long,
+        env = "FERMATA_MAX_JOBS",
+        value_name = "NUMBER",
+        value_parser = clap::value_parser!(u64).range(1..=100_000)
+    )]
+    max_jobs: Option<u64>,
+    /// How long a command has to end after SIGTERM, in seconds
+    #[arg(
+        long,
+        env = "FERMATA_GRACE_S",
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(0..=86_400)
+    )]
+    grace_s: u64,
+    /// Add a durable record of each begin and end to this file, for an audit
+    #[arg(long, env = "FERMATA_JOURNAL", value_name = "FILE")]
+    journal: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogArgs,
+    /// What is executed for each job
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// The server as the cluster is to know it.
+#[derive(Clone, Debug)]
+pub(crate) struct Registration {
+    /// Its groups.
+    pub(crate) groups: Vec<String>,
+    /// Its capacity; absent = as many as this machine has processors.
+    pub(crate) max_jobs: Option<u64>,
+}
+
+pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
+    args.log.start()?;
+    let client = args.remote.client()?;
+    let journal = args.journal.as_deref().map(Journal::open).transpose()?;
+    let registration = Registration {
+        groups: args.groups,
+        max_jobs: args.max_jobs,
+    };
+    let execution = Execution {
+        server: args.server,
+        command: args.command,
+        grace: Duration::from_secs(args.grace_s),
+        journal,
+    };
+    block_on(async {
+        let mut signals = Signals::new()?;
+        let (drain, draining) = watch::channel(false);
+        let mut working = std::pin::pin!(work(client, registration, execution, draining));
+        loop {
+            tokio::select! {
+                worked = &mut working => return worked,
+                signal = signals.next() => {
+                    if drain.send_replace(true) {
+                        return Err(CommandError::Interrupted);
+                    }
+                    info!(signal, "draining; another signal kills what runs");
+                }
+            }
+        }
+    })
+}
+
+/// Registers the server and executes its jobs until `draining` turns true and nothing is in hand.
+/// Dropped, it kills what runs.
+pub(crate) async fn work(
+    client: Client,
+    registration: Registration,
+    execution: Execution,
+    draining: watch::Receiver<bool>,
+) -> Result<(), CommandError> {
+    let server = execution.server.clone();
+    let mut stopped = draining.clone();
+    tokio::select! {
+        registered = register(&client, &server, registration) => registered?,
+        () = drained(&mut stopped) => return Ok(()),
+    }
+    let options = WorkerOptions::new(server);
+    let incarnation = options.incarnation;
+    info!(server = options.server, incarnation, "working");
+    let execution = Arc::new(execution);
+    let execute = move |run| {
+        let execution = Arc::clone(&execution);
+        async move { execution.execute(run).await }
+    };
+    let mut draining = draining;
+    fermata_client::worker::run(client, options, execute, drained(&mut draining)).await?;
+    Ok(())
+}
+
+async fn drained(draining: &mut watch::Receiver<bool>) {
+    // Whoever could ask for it being gone asks for it.
+    let _ = draining.wait_for(|is_draining| *is_draining).await;
+}
+
+/// Makes the server known, for as long as no node can be reached. One that was disabled stays so.
+async fn register(
+    client: &Client,
+    server: &str,
+    registration: Registration,
+) -> Result<(), CommandError> {
+    let of_machine = || std::thread::available_parallelism().map_or(1, NonZero::get);
+    let of_machine = || u64::try_from(of_machine()).unwrap_or(1);
+    let mut body = ServerBody {
+        groups: registration.groups,
+        max_jobs: Some(registration.max_jobs.unwrap_or_else(of_machine)),
+        enabled: true,
+    };
+    loop {
+        let registered = match client.server(server).await {
+            Ok(view) => {
+                body.enabled = view.enabled;
+                client.put_server(server, &body).await
+            }
+            Err(error) if error.code() == Some(ErrorCode::UnknownServer) => {
+                client.put_server(server, &body).await
+            }
+            Err(error) => Err(error),
+        };
+        match registered {
+            Ok(view) => {
+                if !view.enabled {
+                    warn!(server, "the server is disabled: it is given no jobs");
+                }
+                return Ok(());
+            }
+            Err(error @ (ClientError::Unavailable { .. } | ClientError::Unknown { .. })) => {
+                warn!(%error, "not registered yet");
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Opening a member: its folder, its address, its cluster, and the tasks that make it one.
+
+use crate::confirm::{Confirmations, Rounds};
+use crate::core::{Core, Parts, Raft};
+use crate::driver::{Driver, Gatherer, HandOver, Queue};
+use crate::peer::{self, Forwards, Identity, Network};
+use crate::store::{LogStore, Owner, Store};
+use crate::{Config, Member, ReplicaError, Start, membership};
+use openraft::async_runtime::WatchReceiver;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+use tokio::runtime;
+use tokio::sync::{mpsc, oneshot};
+
+/// Threads for Raft, peers and driver.
+const THREADS: usize = 2;
+/// Wishes to hand leadership over that wait.
+const HAND_OVERS_MAX: usize = 4;
+/// How often the log is looked at, whether it has outgrown the last snapshot.
+const GROWTH_LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A snapshot is taken when the log since the last one is larger than this, in bytes, and than
+/// half of that snapshot.
+const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
+
+/// A member that was opened.
+pub(crate) struct Opened {
+    pub(crate) core: Arc<Core>,
+    pub(crate) peer_address: SocketAddr,
+    pub(crate) log: LogStore,
+}
+
+/// Opens a member, and leaves its tasks on this runtime.
+pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Opened, ReplicaError> {
+    let found = Store::identity(&config.data)?;
+    // The address first: if it is taken, nothing was changed.
+    let listener = bind(config.peer_listen).await?;
+    let peer_address = listener
+        .local_addr()
+        .map_err(|cause| listen_error(config.peer_listen, cause))?;
+    let own = Member {
+        node: config.node,
+        peer: with_port(&config.peer_advertise, peer_address.port()),
+        client_url: config.client_url.clone(),
+    };
+    membership::check(&own).map_err(|why| ReplicaError::Invalid { why })?;
+    let cluster = match (&found, &config.start) {
+        (Some(identity), Start::Join { peers }) => {
+            is_theirs(&config, identity.cluster, peers).await?;
+            identity.cluster
+        }
+        (Some(identity), _) => identity.cluster,
+        (None, Start::Bootstrap) => rand::random(),
+        (None, Start::Join { peers }) => membership::seek(config.node, peers).await?,
+        (None, Start::Restart) => {
+            return Err(ReplicaError::NothingThere {
+                folder: config.data,
+            });
+        }
+    };
+    let owner = Owner {
+        cluster,
+        node: config.node,
+    };
+    let store = Store::open(&config.data, owner)?;
+    let founds = config.start == Start::Bootstrap;
+    let peers = match &config.start {
+        Start::Join { peers } => peers.clone(),
+        Start::Bootstrap | Start::Restart => Vec::new(),
+    };
+    let log = store.log.clone();
+    let (core, tasks) = assemble(&config, own, cluster, store.log, store.machine, runtime).await?;
+    core.raft.run();
+    if founds && !core.raft.is_initialized().await.map_err(core_error)? {
+        let members = BTreeMap::from([(core.node, core.own.to_node())]);
+        // Only a log that holds something refuses, and that was asked before.
+        if let Err(error) = core.raft.initialize(members).await {
+            tracing::warn!(%error, "the cluster was founded before");
+        }
+    }
+    tasks.spawn(&core, listener, peers);
+    Ok(Opened {
+        core,
+        peer_address,
+        log,
+    })
+}
+
+/// A folder that is to join a cluster and belongs to another one is not opened.
+async fn is_theirs(config: &Config, own: u128, peers: &[String]) -> Result<(), ReplicaError> {
+    match membership::cluster_of(peers).await {
+        Some(theirs) if theirs != own => Err(ReplicaError::Foreign {
+            file: config.data.clone(),
+            what: "cluster",
+            found: format!("{own:032x}"),
+            wanted: format!("{theirs:032x}"),
+        }),
+        Some(_) | None => Ok(()),
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, ReplicaError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|cause| listen_error(address, cause))
+}
+
+fn listen_error(address: SocketAddr, cause: std::io::Error) -> ReplicaError {
+    ReplicaError::Listen {
+        address,
+        cause: Arc::new(cause),
+    }
+}
+
+fn core_error(cause: openraft::error::Fatal<crate::raft::TypeConfig>) -> ReplicaError {
+    ReplicaError::Core {
+        cause: Box::new(cause),
+    }
+}
+
+/// An address whose port 0 stands for the port that was taken.
+fn with_port(address: &str, port: u16) -> String {
+    match address.strip_suffix(":0") {
+        Some(host) => format!("{host}:{port}"),
+        None => address.to_owned(),
+    }
+}
+
+/// What is left to be started once the core is there.
+struct Tasks {
+    gatherer: Gatherer,
+    wishes: mpsc::Receiver<HandOver>,
+    rounds: Rounds,
+}
+
+async fn assemble(
+    config: &Config,
+    own: Member,
+    cluster: u128,
+    log: LogStore,
+    machine: crate::state_machine::StateMachine,
+    runtime: runtime::Handle,
+) -> Result<(Arc<Core>, Tasks), ReplicaError> {
+    let identity = Identity {
+        cluster: Some(cluster),
+        node: own.node,
+    };
+    let network = Network::new(identity);
+    let (state, recovery) = (machine.shared(), machine.recovery());
+    let raft_config = Arc::new(config.timing.raft_config(cluster));
+    let raft = Raft::build(own.node, raft_config, network.clone(), log, machine);
+    let raft = raft.await.map_err(core_error)?;
+    let (queue, gatherer) = Queue::new();
+    let (hand_over, wishes) = mpsc::channel(HAND_OVERS_MAX);
+    let (confirmations, rounds) = Confirmations::new();
+    let core = Core::new(Parts {
+        cluster,
+        own,
+        zone: config.time_zone.clone(),
+        timing: config.timing,
+        raft,
+        state,
+        recovery,
+        network,
+        forwards: Forwards::new(identity, runtime),
+        queue,
+        hand_over,
+        confirmations,
+    });
+    let tasks = Tasks {
+        gatherer,
+        wishes,
+        rounds,
+    };
+    Ok((Arc::new(core), tasks))
+}
+
+impl Tasks {
+    /// Starts them on the runtime that this is called on; they end with it.
+    fn spawn(self, core: &Arc<Core>, listener: TcpListener, peers: Vec<String>) {
+        tokio::spawn(peer::listen(Arc::clone(core), listener));
+        tokio::spawn(Driver::new(Arc::clone(core), self.gatherer, self.wishes).run());
+        tokio::spawn(self.rounds.hold(Arc::clone(core)));
+        tokio::spawn(take_snapshots(Arc::clone(core)));
+        tokio::spawn(note_members(Arc::clone(core)));
+        let core = Arc::clone(core);
+        tokio::spawn(async move {
+            membership::announce(&core, &peers, !peers.is_empty()).await;
+        });
+    }
+}
+
+/// Tells the network of every change of the membership.
+async fn note_members(core: Arc<Core>) {
+    let mut metrics = core.raft.server_metrics();
+    loop {
+        core.network.note_members(core.members().membership());
+        if metrics.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes a snapshot whenever the log has outgrown the last one.
+async fn take_snapshots(core: Arc<Core>) {
+    let mut looks = tokio::time::interval(GROWTH_LOOK_EVERY);
+    loop {
+        looks.tick().await;
+        let growth = core.state.growth();
+        if growth.log_bytes > SNAPSHOT_AFTER_BYTES.max(growth.snapshot_bytes / 2)
+            && core.raft.trigger().snapshot().await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The threads of one replica, which end when this is dropped.
+///
+/// A runtime must not be dropped where others wait, so one more thread holds it.
+pub(crate) struct Threads {
+    _end: oneshot::Sender<()>,
+}
+
+impl Threads {
+    /// Starts them.
+    pub(crate) fn start() -> Result<(Threads, runtime::Handle), ReplicaError> {
+        let failed = |cause| ReplicaError::Threads {
+            cause: Arc::new(cause),
+        };
+        let runtime = runtime::Builder::new_multi_thread()
+            .worker_threads(THREADS)
+            .thread_name("replica")
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (end, ended) = oneshot::channel();
+        std::thread::Builder::new()
+            .name("replica-main".to_owned())
+            .spawn(move || {
+                // Nothing is ever sent: the sender is let go of.
+                let _ = ended.blocking_recv();
+                drop(runtime);
+            })
+            .map_err(failed)?;
+        Ok((Threads { _end: end }, handle))
+    }
+}

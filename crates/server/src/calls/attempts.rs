@@ -1,0 +1,135 @@
+//! What executors, callers and people say about a job: started, still here, completed, cancel.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use fermata_api::bounds::DESCRIPTION_BYTES_MAX;
+use fermata_api::jobs::{
+    AttemptAnswer, CompletedRequest, Executor, HeartbeatRequest, JobView, StartedRequest,
+};
+use fermata_api::problem::{ErrorCode, Problem};
+use fermata_api::query::CallQuery;
+use fermata_pool::command::Command;
+use http::StatusCode;
+use serde::Deserialize;
+use tokio::time::timeout_at;
+
+use crate::admission::Deadline;
+use crate::edge::Edge;
+use crate::input::{Id, Json, OptionalJson, Query};
+use crate::refused::{Refused, json};
+
+/// The body of a call that takes none.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+pub(crate) async fn cancel(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(job): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    OptionalJson(Nothing {}): OptionalJson<Nothing>,
+) -> Result<Response, Refused> {
+    let command = Command::Cancel { job: job.clone() };
+    edge.propose_about(deadline, &job, command).await?;
+    Ok(json(StatusCode::OK, &edge.job(&job)?))
+}
+
+pub(crate) async fn started(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(job): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    Json(StartedRequest { attempt }): Json<StartedRequest>,
+) -> Result<Response, Refused> {
+    let command = Command::Started {
+        job: job.clone(),
+        attempt,
+        from: None,
+    };
+    edge.propose_about(deadline, &job, command).await?;
+    Ok(json(StatusCode::OK, &answer(&edge.job(&job)?)))
+}
+
+pub(crate) async fn completed(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(job): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    Json(body): Json<CompletedRequest>,
+) -> Result<Response, Refused> {
+    let description = description("description", body.description)?;
+    let command = Command::Completed {
+        job: job.clone(),
+        attempt: body.attempt,
+        code: body.code,
+        description,
+        from: None,
+    };
+    edge.propose_about(deadline, &job, command).await?;
+    Ok(json(StatusCode::OK, &edge.job(&job)?))
+}
+
+pub(crate) async fn heartbeat(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(job): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    OptionalJson(body): OptionalJson<HeartbeatRequest>,
+) -> Result<Response, Refused> {
+    // A job of a server has no lease of its own: its server's worker keeps it by polling.
+    let is_leased = edge.job(&job)?.executor == Executor::Caller;
+    let heard = async {
+        if is_leased {
+            Ok(edge.replica.caller_heard(&job).await?)
+        } else {
+            Ok::<_, Refused>(edge.replica.confirm().await?)
+        }
+    };
+    let heard = timeout_at(deadline.at, heard).await;
+    heard.map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
+    let view = edge.job(&job)?;
+    if let Some(given) = body.attempt
+        && (given != view.attempt || !is_running(&view))
+    {
+        let detail = format!(
+            "attempt {given} was given; the job is at attempt {} now",
+            view.attempt
+        );
+        let mut problem = Problem::new(ErrorCode::StaleAttempt, detail).with_field("attempt");
+        problem.job = Some(Box::new(view));
+        return Err(problem.into());
+    }
+    Ok(json(StatusCode::OK, &answer(&view)))
+}
+
+/// A description that keeps to its bound (S11).
+pub(crate) fn description(field: &str, given: Option<String>) -> Result<Box<str>, Problem> {
+    let text = given.unwrap_or_default();
+    if text.len() > DESCRIPTION_BYTES_MAX {
+        let detail = format!(
+            "{field} has {} bytes; allowed: at most {DESCRIPTION_BYTES_MAX}",
+            text.len()
+        );
+        return Err(Problem::new(ErrorCode::InvalidRequest, detail).with_field(field));
+    }
+    Ok(text.into())
+}
+
+fn is_running(view: &JobView) -> bool {
+    use fermata_api::jobs::JobState::{Active, Starting};
+    matches!(view.state, Starting | Active)
+}
+
+fn answer(view: &JobView) -> AttemptAnswer {
+    AttemptAnswer {
+        state: view.state,
+        attempt: view.attempt,
+        lease_s: match view.executor {
+            Executor::Caller => view.lease_s,
+            Executor::Server => None,
+        },
+        cancel: view.cancel || view.state.is_final(),
+    }
+}

@@ -1,0 +1,141 @@
+//! The cluster: who is in it, who leads, and changes of both.
+
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use fermata_api::cluster::{ClusterView, MemberBody, NodeView, Role, TransferRequest};
+use fermata_api::problem::{ErrorCode, Problem};
+use fermata_api::query::CallQuery;
+use fermata_replica::{self as replica, Member, MemberStatus, NodeId, Status};
+use http::StatusCode;
+use tokio::time::{timeout, timeout_at};
+
+use crate::admission::Deadline;
+use crate::edge::Edge;
+use crate::input::{Json, OptionalJson, PathNode, Query};
+use crate::refused::{Refused, json, no_content};
+
+/// How long the question for a majority may take, in milliseconds: the view is answered without
+/// one, too.
+const QUORUM_MS_MAX: u64 = 1_000;
+
+pub(crate) async fn get(
+    State(edge): State<Edge>,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Response {
+    json(StatusCode::OK, &edge.cluster().await)
+}
+
+pub(crate) async fn add_member(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    Json(body): Json<MemberBody>,
+) -> Result<Response, Refused> {
+    let member = Member {
+        node: body.id,
+        peer: body.peer_address,
+        client_url: body.client_url,
+    };
+    let added = timeout_at(deadline.at, edge.replica.add_member(member)).await;
+    added.map_err(|_| Refused::unknown())??;
+    Ok(json(StatusCode::OK, &edge.cluster().await))
+}
+
+pub(crate) async fn remove_member(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    PathNode(node): PathNode,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Result<Response, Refused> {
+    let removed = timeout_at(deadline.at, edge.replica.remove_member(node)).await;
+    removed.map_err(|_| Refused::unknown())??;
+    Ok(no_content())
+}
+
+pub(crate) async fn transfer(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    OptionalJson(TransferRequest { to }): OptionalJson<TransferRequest>,
+) -> Result<Response, Refused> {
+    let moved = timeout_at(deadline.at, edge.replica.transfer(to)).await;
+    let heir: NodeId = moved.map_err(|_| Refused::unknown())??;
+    let mut leadership = edge.replica.leadership();
+    let here = edge.replica.status().node;
+    let led = leadership.wait_for(|leadership| match leadership {
+        replica::Leadership::Unknown => false,
+        replica::Leadership::Follower { leader } => leader.node == heir,
+        replica::Leadership::Leader { .. } => heir == here,
+    });
+    match timeout_at(deadline.at, led).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) | Err(_) => {
+            let detail = format!("node {heir} was told to lead and does not yet");
+            return Err(Problem::new(ErrorCode::UnknownOutcome, detail).into());
+        }
+    }
+    Ok(json(StatusCode::OK, &edge.cluster().await))
+}
+
+impl Edge {
+    async fn cluster(&self) -> ClusterView {
+        let status = self.replica.status();
+        let has_quorum = match status.role {
+            // A leader asks; the others believe their leader until its silence makes them vote.
+            replica::Role::Leader => {
+                let asked = timeout(Duration::from_millis(QUORUM_MS_MAX), self.replica.confirm());
+                matches!(asked.await, Ok(Ok(())))
+            }
+            replica::Role::Learner
+            | replica::Role::Follower
+            | replica::Role::Candidate
+            | replica::Role::Stopped => status.leader.is_some(),
+        };
+        ClusterView {
+            cluster_id: status.cluster.clone(),
+            node: status.node,
+            leader: status.leader,
+            term: status.term,
+            has_quorum,
+            nodes: status
+                .members
+                .iter()
+                .map(|member| node(&status, member))
+                .collect(),
+        }
+    }
+}
+
+fn node(status: &Status, seen: &MemberStatus) -> NodeView {
+    let member = &seen.member;
+    let is_here = member.node == status.node;
+    let is_leader = status.leader == Some(member.node);
+    NodeView {
+        id: member.node,
+        role: match status.role {
+            replica::Role::Stopped if is_here => Role::Unreachable,
+            replica::Role::Candidate if is_here => Role::Candidate,
+            _ if is_leader => Role::Leader,
+            _ if seen.voter => Role::Follower,
+            _ => Role::Learner,
+        },
+        voter: seen.voter,
+        term: is_here.then_some(status.term),
+        last_index: if is_here {
+            status.last_log
+        } else {
+            seen.matched
+        },
+        applied: status.applied.filter(|_| is_here),
+        lag: seen.lag,
+        client_url: Some(member.client_url.clone()).filter(|url| !url.is_empty()),
+        peer_address: member.peer.clone(),
+        time_zone: is_here.then(|| status.time_zone.clone()),
+        tzdb: is_here.then(|| status.tzdb.clone()),
+        clock_skew_ms: None,
+        version: is_here.then(|| env!("CARGO_PKG_VERSION").to_owned()),
+    }
+}

@@ -1,0 +1,202 @@
+//! Events, categories and settings: the definitions from which jobs are launched.
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use fermata_api::events::{Category, Event};
+use fermata_api::headers::ETAG;
+use fermata_api::problem::{ErrorCode, Problem};
+use fermata_api::query::{CallQuery, Page, PageQuery};
+use fermata_api::settings::Settings;
+use fermata_pool::command::Command;
+use http::{HeaderMap, HeaderValue, StatusCode};
+
+use crate::admission::Deadline;
+use crate::convert::{inward, outward};
+use crate::edge::Edge;
+use crate::input::{self, Id, Json, Query};
+use crate::refused::{Refused, json, no_content};
+
+pub(crate) async fn put_event(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(id): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    headers: HeaderMap,
+    Json(body): Json<Event>,
+) -> Result<Response, Refused> {
+    let if_revision = input::revision(&headers, body.revision)?;
+    let event = Box::new(inward::event(body, &id)?);
+    let command = Command::PutEvent { event, if_revision };
+    edge.propose(deadline, command).await?;
+    event_answer(&edge, &id)
+}
+
+pub(crate) async fn get_event(
+    State(edge): State<Edge>,
+    Id(id): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Result<Response, Refused> {
+    event_answer(&edge, &id)
+}
+
+pub(crate) async fn delete_event(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(event): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let if_revision = input::revision(&headers, None)?;
+    let command = Command::DeleteEvent { event, if_revision };
+    edge.propose(deadline, command).await?;
+    Ok(no_content())
+}
+
+pub(crate) async fn list_events(
+    State(edge): State<Edge>,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Refused> {
+    let items_max = input::page_items(query.limit)?;
+    let after = query.after.unwrap_or_default();
+    let events = edge.replica.read(|pool| {
+        let events = pool.events(&after).take(items_max + 1);
+        events.map(|stored| outward::event(&stored)).collect()
+    });
+    let page = page(events, items_max, |event| {
+        event.id.clone().unwrap_or_default()
+    });
+    Ok(json(StatusCode::OK, &page))
+}
+
+pub(crate) async fn put_category(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(id): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    headers: HeaderMap,
+    Json(body): Json<Category>,
+) -> Result<Response, Refused> {
+    no_guard(&headers)?;
+    let category = inward::category(body, &id)?;
+    edge.propose(deadline, Command::PutCategory(category))
+        .await?;
+    category_answer(&edge, &id)
+}
+
+pub(crate) async fn get_category(
+    State(edge): State<Edge>,
+    Id(id): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Result<Response, Refused> {
+    category_answer(&edge, &id)
+}
+
+pub(crate) async fn delete_category(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Id(category): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    no_guard(&headers)?;
+    edge.propose(deadline, Command::DeleteCategory { category })
+        .await?;
+    Ok(no_content())
+}
+
+pub(crate) async fn list_categories(
+    State(edge): State<Edge>,
+    Query(query): Query<PageQuery>,
+) -> Result<Response, Refused> {
+    let items_max = input::page_items(query.limit)?;
+    let after = query.after.unwrap_or_default();
+    let categories = edge.replica.read(|pool| {
+        let categories = pool.categories(&after).take(items_max + 1);
+        categories
+            .map(|stored| outward::category(&stored))
+            .collect()
+    });
+    let page = page(categories, items_max, |category| {
+        category.id.clone().unwrap_or_default()
+    });
+    Ok(json(StatusCode::OK, &page))
+}
+
+pub(crate) async fn put_settings(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    headers: HeaderMap,
+    Json(body): Json<Settings>,
+) -> Result<Response, Refused> {
+    no_guard(&headers)?;
+    let settings = Box::new(inward::settings(body)?);
+    edge.propose(deadline, Command::PutSettings(settings))
+        .await?;
+    Ok(settings_answer(&edge))
+}
+
+pub(crate) async fn get_settings(
+    State(edge): State<Edge>,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Response {
+    settings_answer(&edge)
+}
+
+/// One page of what was taken with one item too many: that one only tells that there is more.
+pub(crate) fn page<T>(
+    mut items: Vec<T>,
+    items_max: usize,
+    place: impl FnOnce(&T) -> String,
+) -> Page<T> {
+    let has_more = items.len() > items_max;
+    items.truncate(items_max);
+    let after = items.last().filter(|_| has_more).map(place);
+    Page { items, after }
+}
+
+fn event_answer(edge: &Edge, id: &str) -> Result<Response, Refused> {
+    let event = edge
+        .replica
+        .read(|pool| pool.event(id).map(|stored| outward::event(&stored)));
+    let Some(event) = event else {
+        let detail = format!("there is no event {id}");
+        return Err(Problem::new(ErrorCode::EventMissing, detail).into());
+    };
+    let mut response = json(StatusCode::OK, &event);
+    let revision = event.revision.unwrap_or_default();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn category_answer(edge: &Edge, id: &str) -> Result<Response, Refused> {
+    let category = edge
+        .replica
+        .read(|pool| pool.category(id).map(|stored| outward::category(&stored)));
+    let Some(category) = category else {
+        let detail = format!("there is no category {id}");
+        return Err(Problem::new(ErrorCode::UnknownCategory, detail).into());
+    };
+    Ok(json(StatusCode::OK, &category))
+}
+
+fn settings_answer(edge: &Edge) -> Response {
+    let settings = edge.replica.read(|pool| outward::settings(pool.settings()));
+    json(StatusCode::OK, &settings)
+}
+
+/// Refuses a guard that the pool cannot keep: better than to let two edits cross unseen.
+fn no_guard(headers: &HeaderMap) -> Result<(), Problem> {
+    match input::revision(headers, None)? {
+        None => Ok(()),
+        Some(_) => {
+            let detail = "If-Match is given; allowed: absent, because only events are guarded by \
+                          their revision";
+            let problem = Problem::new(ErrorCode::InvalidRequest, detail);
+            Err(problem.with_field(fermata_api::headers::IF_MATCH))
+        }
+    }
+}

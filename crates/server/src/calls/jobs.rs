@@ -1,0 +1,229 @@
+//! Launching jobs and looking at them.
+
+use axum::Extension;
+use axum::extract::{Request, State};
+use axum::response::Response;
+use fermata_api::jobs::{
+    BatchAnswer, JobQuery, JobView, JobsQuery, LaunchQuery, LaunchRequest, LaunchResult, Launches,
+};
+use fermata_api::problem::{ErrorCode, Problem, RetryWith};
+use fermata_api::query::Page;
+use fermata_pool::Pool;
+use fermata_pool::command::{Command, Launch};
+use fermata_pool::job::JobNumber;
+use fermata_pool::outcome::Outcome;
+use fermata_pool::query::{JobFilter, JobView as Row};
+use fermata_pool::terms::Rules;
+use fermata_pool::time::Instant;
+use http::StatusCode;
+
+use crate::admission::Deadline;
+use crate::calls::rate_headers;
+use crate::convert::outward::{self, Detail};
+use crate::convert::{inward, refusals};
+use crate::edge::{Edge, unexpected};
+use crate::ids;
+use crate::input::{self, Id, Query};
+use crate::refused::{self, Refused, json};
+
+/// Most rows that one page of jobs looks at: a rare filter ends a page early and goes on from
+/// there, instead of holding everything up.
+const ROWS_MAX: usize = 10_000;
+
+pub(crate) async fn launch(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Query(LaunchQuery { .. }): Query<LaunchQuery>,
+    request: Request,
+) -> Result<Response, Refused> {
+    let key = input::idempotency_key(request.headers())?.map(str::to_owned);
+    let body = input::body(request, &edge).await?;
+    match Launches::decode(&body)? {
+        Launches::One(request) => edge.launch_one(deadline, *request, key.as_deref()).await,
+        Launches::Batch(batch) => edge.launch_all(deadline, batch.jobs, key.as_deref()).await,
+    }
+}
+
+pub(crate) async fn get(
+    State(edge): State<Edge>,
+    Id(id): Id,
+    Query(JobQuery { .. }): Query<JobQuery>,
+) -> Result<Response, Refused> {
+    Ok(json(StatusCode::OK, &edge.job(&id)?))
+}
+
+pub(crate) async fn list(
+    State(edge): State<Edge>,
+    Query(query): Query<JobsQuery>,
+) -> Result<Response, Refused> {
+    let items_max = input::page_items(query.limit)?;
+    let after = query.after.as_deref().map(place).transpose()?;
+    let id = |field, id: Option<String>| id.map(|id| inward::id(field, &id)).transpose();
+    let filter = JobFilter {
+        state: query.state.map(inward::state),
+        pool: query
+            .pool
+            .map(|name| inward::scope("pool", &name))
+            .transpose()?,
+        event: id("event", query.event)?,
+        server: id("server", query.server)?,
+    };
+    let page = edge.replica.read(|pool| {
+        let page = pool.jobs(&filter, after, items_max, ROWS_MAX);
+        Page {
+            items: page
+                .jobs
+                .iter()
+                .map(|view| outward::job(pool, view, Detail::Brief))
+                .collect(),
+            after: page.next.map(|JobNumber(number)| number.to_string()),
+        }
+    });
+    Ok(json(StatusCode::OK, &page))
+}
+
+fn place(after: &str) -> Result<JobNumber, Problem> {
+    after.parse().map(JobNumber).map_err(|_| {
+        let detail = format!("after is {after:?}; allowed: what the page before answered");
+        Problem::new(ErrorCode::InvalidRequest, detail).with_field("after")
+    })
+}
+
+/// What became of one job of a batch.
+pub(crate) fn result(launched: Result<JobView, Problem>) -> LaunchResult {
+    match launched {
+        Ok(job) => LaunchResult {
+            status: StatusCode::CREATED.as_u16(),
+            job: Some(Box::new(job)),
+            problem: None,
+        },
+        Err(problem) => LaunchResult {
+            status: problem.code.status(),
+            job: None,
+            problem: Some(Box::new(problem)),
+        },
+    }
+}
+
+impl Edge {
+    /// A job as it is in this node's copy.
+    pub(crate) fn job(&self, id: &str) -> Result<JobView, Problem> {
+        let view = self.replica.read(|pool| {
+            pool.job(id)
+                .map(|view| outward::job(pool, &view, Detail::Whole))
+        });
+        view.ok_or_else(|| {
+            let detail = format!("there is no job {id}, or it was forgotten after its retention");
+            Problem::new(ErrorCode::UnknownJob, detail)
+        })
+    }
+
+    /// The answer to a launch, as the job is now: the job, or why it was aborted. The launch has
+    /// then used up its id, so only another one can succeed (S40).
+    pub(crate) fn launched(&self, job: JobView) -> Result<JobView, Problem> {
+        let Some(code) = job.reason.and_then(refusals::refused_launch) else {
+            return Ok(job);
+        };
+        let detail = format!("job {} was aborted: {code}", job.id);
+        let mut problem = Problem::new(code, detail);
+        if code == ErrorCode::RateLimited {
+            problem.retry_after_ms = self.replica.read(|pool| {
+                let view = pool.job(&job.id)?;
+                // Not by this node's clock: the leader's last stamp is what the instants go by,
+                // and it never lies ahead of the leader's time.
+                let at = pool.stamp().at;
+                let opens_us = rates_open_at(pool, &view, at)?.since_us(at);
+                Some(u64::try_from(opens_us).unwrap_or(0).div_ceil(1_000))
+            });
+        }
+        problem.retry_with = Some(RetryWith::NewId);
+        problem.job = Some(Box::new(job));
+        Err(problem)
+    }
+
+    /// The whole answer to the launch of one job.
+    pub(crate) fn launch_answer(&self, job: JobView) -> Response {
+        let rate = self.replica.read(|pool| {
+            let view = pool.job(&job.id)?;
+            rate_headers::tightest(pool, &view, pool.stamp().at)
+        });
+        let mut response = match self.launched(job) {
+            Ok(job) => json(StatusCode::CREATED, &job),
+            Err(problem) => refused::problem(&problem),
+        };
+        if let Some(rate) = rate {
+            rate.write(response.headers_mut());
+        }
+        response
+    }
+
+    async fn launch_one(
+        &self,
+        deadline: Deadline,
+        request: LaunchRequest,
+        key: Option<&str>,
+    ) -> Result<Response, Refused> {
+        let id = ids::choose(request.id.as_deref(), key, None);
+        let launch = inward::launch(request, &id)?;
+        let command = Command::Launch(Box::new(launch));
+        match self.propose(deadline, command).await? {
+            Outcome::Job(_) => Ok(self.launch_answer(self.job(&id)?)),
+            outcome => Err(unexpected(&outcome)),
+        }
+    }
+
+    async fn launch_all(
+        &self,
+        deadline: Deadline,
+        requests: Vec<LaunchRequest>,
+        key: Option<&str>,
+    ) -> Result<Response, Refused> {
+        let mut checked: Vec<Result<Box<str>, Problem>> = Vec::with_capacity(requests.len());
+        let mut commands = Vec::with_capacity(requests.len());
+        for (place, request) in requests.into_iter().enumerate() {
+            let id = ids::choose(request.id.as_deref(), key, Some(place));
+            checked.push(inward::launch(request, &id).map(|launch: Launch| {
+                let id = launch.id.clone();
+                commands.push(Command::Launch(Box::new(launch)));
+                id
+            }));
+        }
+        let mut outcomes = self.propose_all(deadline, commands).await?.into_iter();
+        let mut results = Vec::with_capacity(checked.len());
+        for (place, item) in checked.into_iter().enumerate() {
+            let launched = match item {
+                Err(problem) => Err(problem),
+                Ok(id) => match outcomes.next() {
+                    Some(Outcome::Job(_)) => self.job(&id).and_then(|job| self.launched(job)),
+                    Some(Outcome::Refused(refusal)) => Err(refusals::refusal(refusal)),
+                    Some(outcome) => return Err(unexpected(&outcome)),
+                    None => return Err(Refused::unknown()),
+                },
+            };
+            results.push(result(launched.map_err(|problem| in_batch(problem, place))));
+        }
+        Ok(json(StatusCode::OK, &BatchAnswer { results }))
+    }
+}
+
+/// A problem of a batch's item names its field from the body's root.
+fn in_batch(mut problem: Problem, place: usize) -> Problem {
+    problem.field = problem.field.map(|field| format!("jobs[{place}].{field}"));
+    problem
+}
+
+/// When every rate that a job needs allows a start, as things stand; none where that is not known.
+fn rates_open_at(pool: &Pool, view: &Row<'_>, at: Instant) -> Option<Instant> {
+    let rules = Rules::of(&view.terms.limits);
+    let own = rules.rate.and_then(|_| pool.pool_name(view));
+    let mut opens = at;
+    let names = own
+        .into_iter()
+        .chain(rules.buckets.into_iter().map(|bucket| bucket.name.into()));
+    for name in names {
+        if let Some(window) = pool.window(&name, at) {
+            opens = opens.max(window.next_at?);
+        }
+    }
+    Some(opens)
+}

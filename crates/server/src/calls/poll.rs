@@ -1,0 +1,479 @@
+//! A worker's poll: heartbeat, reports and hand-out in one (S13, S14, S41, S42).
+//!
+//! A poll first renews the lease, then brings its confirmations and ends into the log, and then is
+//! answered with what the worker should know: attempts to take in hand, and attempts to stop. It is
+//! held until there is something new to say.
+//!
+//! Handing out is not committed. An attempt in `starting` is offered until it is confirmed, so an
+//! answer that is lost costs nothing; the worker drops what it has seen.
+//!
+//! What is remembered between polls ([`Polls`]) lives in the leader and is forgotten with its
+//! claim. It decides only *when* a poll is answered, and when an attempt counts as missing: one
+//! that its worker did not name in two polls running. One poll is not enough: it may have been on
+//! its way when the attempt was confirmed by another.
+//!
+//! # Caveats
+//!
+//! - `holds` is what the worker held when it *sent* the poll. What was offered since through
+//!   another poll is offered again by a held one.
+//! - A server with a hundred thousand attempts is looked through under the replica's lock, at each
+//!   hint that concerns it.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::response::Response;
+use fermata_api::bounds::POLL_WAIT_MS_MAX;
+use fermata_api::problem::{ErrorCode, Problem};
+use fermata_api::query::CallQuery;
+use fermata_api::servers::{
+    AttemptRef, AttemptResult, Completion, Offer, PollAnswer, PollRequest, StopOrder, StopReason,
+};
+use fermata_pool::Pool;
+use fermata_pool::command::{COMMANDS_PER_ENTRY_MAX, Claim, Command, Holder};
+use fermata_pool::job::State as JobState;
+use fermata_pool::outcome::Outcome;
+use fermata_replica::{Leadership, ServerLease};
+use http::StatusCode;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
+
+use super::servers;
+use crate::admission::{Deadline, Place};
+use crate::calls::attempts::description;
+use crate::convert::{inward, outward, refusals};
+use crate::edge::{Edge, unexpected};
+use crate::input::{Id, Json, Query};
+use crate::refused::{Refused, json};
+
+/// Most attempts that one answer offers; the next poll gets the next ones.
+const OFFERS_MAX: usize = 1_000;
+/// Most bytes of parameters in one answer, beyond its first offer.
+const OFFERED_PARAMS_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// After how long what was said counts as new again, in milliseconds: the answer may be lost, or
+/// the worker may have no room yet.
+const SAY_AGAIN_MS: u64 = 1_000;
+
+/// What the leader remembers of each server's polls.
+#[derive(Default)]
+pub(crate) struct Polls(Mutex<HashMap<Box<str>, Memory>>);
+
+/// Of one server's polls, under one claim and incarnation.
+struct Memory {
+    claim: Claim,
+    incarnation: u64,
+    /// `active` attempts that the last poll did not name.
+    missing: BTreeSet<AttemptRef>,
+    /// What was said, and when.
+    said: HashMap<AttemptRef, Instant>,
+}
+
+/// A poll as it is worked off.
+struct Poll {
+    server: Box<str>,
+    incarnation: u64,
+    holder: Holder,
+    claim: Claim,
+    holds: HashSet<AttemptRef>,
+    /// What it reports the end of.
+    ended: HashSet<AttemptRef>,
+}
+
+/// What there is to say.
+#[derive(Debug, Default)]
+struct News {
+    launches: Vec<Offer>,
+    stop: Vec<StopOrder>,
+}
+
+pub(crate) async fn poll(
+    State(edge): State<Edge>,
+    Extension(deadline): Extension<Deadline>,
+    Extension(place): Extension<Arc<Place>>,
+    Id(server): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+    Json(body): Json<PollRequest>,
+) -> Result<Response, Refused> {
+    let mut leadership = edge.replica.leadership();
+    let claim = claim(&leadership.borrow_and_update())
+        .ok_or_else(|| Refused::unled("this node does not lead"))?;
+    let has_reports = !(body.started.is_empty() && body.completed.is_empty());
+    let reports = reports(&server, &body)?;
+    let ended = body.completed.iter().map(named).collect();
+    let poll = Poll {
+        holder: inward::holder(&server, body.incarnation),
+        incarnation: body.incarnation,
+        claim,
+        holds: body.holds.into_iter().collect(),
+        ended,
+        server,
+    };
+    let heard = edge.replica.server_heard(poll.holder.clone());
+    let lease = timeout_at(deadline.at, heard)
+        .await
+        .map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
+    if edge.polls.begin(&poll) {
+        // Held polls of an older incarnation are answered at once.
+        edge.hints.servers.wake(&poll.server);
+    }
+    let mut answer = PollAnswer {
+        lease_ms: millis(lease.whole()),
+        server_timeout_ms: millis(lease.server_timeout),
+        ..PollAnswer::default()
+    };
+    answer.started = edge
+        .report(deadline, &body.started, reports.started)
+        .await?;
+    let completed: Vec<AttemptRef> = body.completed.iter().map(named).collect();
+    answer.completed = edge.report(deadline, &completed, reports.completed).await?;
+    edge.end_missing(deadline, &poll).await?;
+
+    let until = if has_reports {
+        Instant::now()
+    } else {
+        held_until(deadline, lease, body.wait_ms)
+    };
+    let news = edge.news(&poll, &place, &mut leadership, until).await?;
+    answer.launches = news.launches;
+    answer.stop = news.stop;
+    Ok(json(StatusCode::OK, &answer))
+}
+
+/// The commands that a poll brings.
+struct Reports {
+    started: Vec<Command>,
+    completed: Vec<Command>,
+}
+
+fn reports(server: &str, body: &PollRequest) -> Result<Reports, Problem> {
+    let from = inward::holder(server, body.incarnation);
+    let mut reports = Reports {
+        started: Vec::with_capacity(body.started.len()),
+        completed: Vec::with_capacity(body.completed.len()),
+    };
+    for (position, AttemptRef { job, attempt }) in body.started.iter().enumerate() {
+        reports.started.push(Command::Started {
+            job: inward::id(&format!("started[{position}].job"), job)?,
+            attempt: *attempt,
+            from: Some(from.clone()),
+        });
+    }
+    for (position, ended) in body.completed.iter().enumerate() {
+        let field = format!("completed[{position}]");
+        reports.completed.push(Command::Completed {
+            job: inward::id(&format!("{field}.job"), &ended.job)?,
+            attempt: ended.attempt,
+            code: ended.code,
+            description: description(&format!("{field}.description"), ended.description.clone())?,
+            from: Some(from.clone()),
+        });
+    }
+    Ok(reports)
+}
+
+fn held_until(deadline: Deadline, lease: ServerLease, wait_ms: Option<u64>) -> Instant {
+    let wait_ms = wait_ms.unwrap_or(u64::MAX).min(POLL_WAIT_MS_MAX);
+    let wait = Duration::from_millis(wait_ms).min(lease.server_timeout / 3);
+    let until = Instant::now() + wait;
+    if deadline.is_given {
+        until.min(deadline.at)
+    } else {
+        until
+    }
+}
+
+impl Edge {
+    /// Brings reports into the log; a result for each, in order.
+    async fn report(
+        &self,
+        deadline: Deadline,
+        attempts: &[AttemptRef],
+        commands: Vec<Command>,
+    ) -> Result<Vec<AttemptResult>, Refused> {
+        let mut results = Vec::with_capacity(commands.len());
+        let mut commands = commands.into_iter().peekable();
+        let mut named = attempts.iter();
+        while commands.peek().is_some() {
+            let some = commands.by_ref().take(COMMANDS_PER_ENTRY_MAX).collect();
+            // Repeating reports is harmless (S40), so a poll that fails midway is sent again whole.
+            let outcomes = self.propose_all(deadline, some).await?;
+            for (outcome, attempt) in outcomes.into_iter().zip(named.by_ref()) {
+                results.push(self.result(attempt, outcome)?);
+            }
+        }
+        Ok(results)
+    }
+
+    fn result(&self, named: &AttemptRef, outcome: Outcome) -> Result<AttemptResult, Refused> {
+        let (state, error) = match outcome {
+            Outcome::Job(outcome) => (Some(outward::standing(&outcome.standing)), None),
+            Outcome::Refused(refusal) => {
+                let standing = self.replica.read(|pool| pool.standing(&named.job));
+                let state = standing.as_ref().map(outward::standing);
+                (state, Some(refusals::code(&refusal)))
+            }
+            outcome @ (Outcome::Done | Outcome::Stored { .. }) => return Err(unexpected(&outcome)),
+        };
+        Ok(AttemptResult {
+            job: named.job.clone(),
+            attempt: named.attempt,
+            state,
+            error,
+        })
+    }
+
+    /// Ends `active` attempts that the worker has not named twice running.
+    async fn end_missing(&self, deadline: Deadline, poll: &Poll) -> Result<(), Refused> {
+        let unnamed = self.replica.read(|pool| poll.unnamed(pool));
+        let commands: Vec<Command> = self
+            .polls
+            .missing_again(poll, unnamed)
+            .into_iter()
+            .take(COMMANDS_PER_ENTRY_MAX)
+            .map(|AttemptRef { job, attempt }| Command::AttemptMissing {
+                job: job.into(),
+                attempt,
+                from: poll.holder.clone(),
+            })
+            .collect();
+        // A refusal means that it ended meanwhile.
+        self.propose_all(deadline, commands).await?;
+        Ok(())
+    }
+
+    /// Waits for something to say, until the instant.
+    async fn news(
+        &self,
+        poll: &Poll,
+        place: &Place,
+        leadership: &mut watch::Receiver<Leadership>,
+        until: Instant,
+    ) -> Result<News, Refused> {
+        let listener = self.hints.servers.listen(&poll.server);
+        let mut closing = self.closing.clone();
+        let mut is_held = false;
+        loop {
+            let hint = listener.next();
+            let news = self.replica.read(|pool| poll.look(pool))?;
+            let now = Instant::now();
+            if now >= until || *closing.borrow() || self.polls.is_new(poll, &news, now) {
+                self.polls.said(poll, &news, now);
+                return Ok(news);
+            }
+            if !is_held {
+                place.hold()?;
+                is_held = true;
+            }
+            let look_again = if news.is_empty() {
+                until
+            } else {
+                until.min(now + Duration::from_millis(SAY_AGAIN_MS))
+            };
+            tokio::select! {
+                () = hint => {}
+                () = sleep_until(look_again) => {}
+                _ = closing.changed() => {}
+                changed = leadership.changed() => {
+                    if changed.is_err() || claim(&leadership.borrow_and_update()) != Some(poll.claim) {
+                        let detail = "leadership was lost while the poll was held";
+                        return Err(Problem::new(ErrorCode::NoLeader, detail).into());
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Poll {
+    /// The server's `active` attempts that the poll does not name.
+    fn unnamed(&self, pool: &Pool) -> BTreeSet<AttemptRef> {
+        pool.held_by(&self.server)
+            .filter(|view| matches!(view.job.state, JobState::Active(_)))
+            .map(|view| attempt_ref(&view.job.id, view.job.attempt))
+            .filter(|active| !self.holds.contains(active) && !self.ended.contains(active))
+            .collect()
+    }
+
+    /// What there is to say to this worker.
+    fn look(&self, pool: &Pool) -> Result<News, Problem> {
+        let server = pool
+            .server(&self.server)
+            .ok_or_else(|| servers::unknown(&self.server))?;
+        if server.incarnation.as_deref() != Some(&*self.holder.incarnation) {
+            let detail = format!(
+                "incarnation {} is not that of the server's worker any more",
+                self.incarnation
+            );
+            let problem = Problem::new(ErrorCode::Superseded, detail);
+            return Err(problem.with_field("incarnation"));
+        }
+        Ok(News {
+            launches: self.launches(pool),
+            stop: self.stop(pool),
+        })
+    }
+
+    fn launches(&self, pool: &Pool) -> Vec<Offer> {
+        let mut launches = Vec::new();
+        let mut params_bytes = 0;
+        for view in pool.held_by(&self.server) {
+            let JobState::Starting(attempt) = &view.job.state else {
+                continue;
+            };
+            if self
+                .holds
+                .contains(&attempt_ref(&view.job.id, view.job.attempt))
+            {
+                continue;
+            }
+            params_bytes += view.params.map_or(0, <[u8]>::len);
+            let is_full = launches.len() == OFFERS_MAX
+                || (!launches.is_empty() && params_bytes > OFFERED_PARAMS_BYTES_MAX);
+            if is_full {
+                break;
+            }
+            launches.push(outward::offer(pool, &view, attempt));
+        }
+        launches
+    }
+
+    fn stop(&self, pool: &Pool) -> Vec<StopOrder> {
+        let held = self.holds.iter().filter(|held| !self.ended.contains(held));
+        let mut stop: Vec<StopOrder> = held
+            .filter_map(|held| {
+                let reason = self.stop_reason(pool, held)?;
+                Some(StopOrder {
+                    job: held.job.clone(),
+                    attempt: held.attempt,
+                    reason,
+                })
+            })
+            .collect();
+        stop.sort_unstable_by(|one, two| (&one.job, one.attempt).cmp(&(&two.job, two.attempt)));
+        stop
+    }
+
+    fn stop_reason(&self, pool: &Pool, held: &AttemptRef) -> Option<StopReason> {
+        let Some(view) = pool.job(&held.job) else {
+            return Some(StopReason::Stale);
+        };
+        if view.job.attempt != held.attempt || view.server != Some(&*self.server) {
+            return Some(StopReason::Stale);
+        }
+        match &view.job.state {
+            JobState::Starting(_) => None,
+            JobState::Active(attempt) => attempt.stop.map(outward::stop),
+            JobState::Delayed { .. } | JobState::Queued | JobState::Ended(_) => {
+                Some(StopReason::Stale)
+            }
+        }
+    }
+}
+
+impl News {
+    fn is_empty(&self) -> bool {
+        self.launches.is_empty() && self.stop.is_empty()
+    }
+
+    /// What it says something about. A stop and an offer never concern the same attempt.
+    fn subjects(&self) -> impl Iterator<Item = AttemptRef> {
+        let offered = self
+            .launches
+            .iter()
+            .map(|offer| (&offer.job, offer.attempt));
+        let stopped = self.stop.iter().map(|order| (&order.job, order.attempt));
+        offered
+            .chain(stopped)
+            .map(|(job, attempt)| attempt_ref(job, attempt))
+    }
+}
+
+impl Polls {
+    /// A poll has come. True where it is the first of its incarnation under this claim.
+    fn begin(&self, poll: &Poll) -> bool {
+        let mut polls = self.lock();
+        let is_known = polls.get(&poll.server).is_some_and(|memory| {
+            memory.claim == poll.claim && memory.incarnation == poll.incarnation
+        });
+        if !is_known {
+            let memory = Memory {
+                claim: poll.claim,
+                incarnation: poll.incarnation,
+                missing: BTreeSet::new(),
+                said: HashMap::new(),
+            };
+            polls.insert(poll.server.clone(), memory);
+            // Of servers that no longer poll, or of an earlier claim, nothing is kept.
+            polls.retain(|_, memory| memory.claim == poll.claim);
+        }
+        !is_known
+    }
+
+    /// Those of the unnamed attempts that the poll before did not name either.
+    fn missing_again(&self, poll: &Poll, unnamed: BTreeSet<AttemptRef>) -> BTreeSet<AttemptRef> {
+        self.of(poll, |memory| {
+            let again = unnamed.intersection(&memory.missing).cloned().collect();
+            memory.missing = unnamed;
+            again
+        })
+    }
+
+    /// Whether some of it was not said just now.
+    fn is_new(&self, poll: &Poll, news: &News, now: Instant) -> bool {
+        self.of(poll, |memory| {
+            news.subjects().any(|subject| {
+                let said = memory.said.get(&subject);
+                said.is_none_or(|said| now >= *said + Duration::from_millis(SAY_AGAIN_MS))
+            })
+        })
+    }
+
+    /// Remembers what is being said, and of what was said before only what still holds.
+    fn said(&self, poll: &Poll, news: &News, now: Instant) {
+        self.of(poll, |memory| {
+            memory.said = news.subjects().map(|subject| (subject, now)).collect();
+        });
+    }
+
+    /// Looks into the memory of the poll's server; an empty answer where another has begun since.
+    fn of<R: Default>(&self, poll: &Poll, look: impl FnOnce(&mut Memory) -> R) -> R {
+        match self.lock().get_mut(&poll.server) {
+            Some(memory)
+                if memory.claim == poll.claim && memory.incarnation == poll.incarnation =>
+            {
+                look(memory)
+            }
+            _ => R::default(),
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Memory>> {
+        // A memory that a panic left half-changed only makes a poll come back earlier or later.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn claim(leadership: &Leadership) -> Option<Claim> {
+    match leadership {
+        Leadership::Leader { claim } => Some(*claim),
+        Leadership::Follower { .. } | Leadership::Unknown => None,
+    }
+}
+
+fn named(ended: &Completion) -> AttemptRef {
+    attempt_ref(&ended.job, ended.attempt)
+}
+
+fn attempt_ref(job: &str, attempt: u32) -> AttemptRef {
+    AttemptRef {
+        job: job.to_owned(),
+        attempt,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,69 @@
+//! The id of a job: as given, from an idempotency key, or a new one.
+//!
+//! An id from a key is the same on every node and after every restart, so a retry finds its job
+//! wherever it arrives (S40). It is a hash: keys may hold what an id may not, and nobody can read
+//! a key back from it.
+
+use sha2::{Digest, Sha256};
+
+/// Bytes of the hash that make up an id: 128 bits do not collide by chance.
+const HASH_BYTES: usize = 16;
+
+/// The id of a job of a request: its own if it names one, else that of the request's key (and, in
+/// a batch, of its place in it), else a new one.
+pub(crate) fn choose(own: Option<&str>, key: Option<&str>, place: Option<usize>) -> String {
+    match (own, key) {
+        (Some(own), _) => own.to_owned(),
+        (None, Some(key)) => from_key(key, place),
+        (None, None) => uuid::Uuid::now_v7().to_string(),
+    }
+}
+
+fn from_key(key: &str, place: Option<usize>) -> String {
+    let mut hash = Sha256::new();
+    // Keys hold no control characters, so no key and place are another key's.
+    hash.update(key.as_bytes());
+    if let Some(place) = place {
+        hash.update(format!("\n{place}").as_bytes());
+    }
+    let digits: String = hash.finalize()[..HASH_BYTES]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("key-{digits}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_from_keys_stay_what_they_were() {
+        // Frozen: another id would make a second job of a retry.
+        let cases = [
+            ("order 7", None, "key-0fc89f8ae19394b48debd6353bb9ad33"),
+            ("order 7", Some(0), "key-94772cd0841bffadb18d2c9d805a32e2"),
+        ];
+        for (key, place, id) in cases {
+            assert_eq!(choose(None, Some(key), place), id);
+        }
+    }
+
+    #[test]
+    fn an_own_id_wins_and_each_job_has_its_own() {
+        assert_eq!(choose(Some("own"), Some("key"), Some(1)), "own");
+        let ids: std::collections::BTreeSet<String> = [
+            choose(None, Some("k"), None),
+            choose(None, Some("k"), Some(0)),
+            choose(None, Some("k"), Some(1)),
+            choose(None, Some("k\u{30}"), None),
+            choose(None, None, None),
+            choose(None, None, None),
+        ]
+        .into();
+        assert_eq!(ids.len(), 6);
+        for id in ids {
+            assert!(fermata_pool::id::check_id("id", &id).is_ok(), "{id}");
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! A client that writes down what it asked and what was answered, and has it audited.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use fermata_api::jobs::{AbortReason, JobState, JobView, LaunchRequest, Wait};
+use fermata_audit::{Ended, Expectation, History, Launch, LaunchPlace, Lost, LostReason, Record};
+use fermata_audit::{Report, check};
+use fermata_client::{Client, ClientError};
+
+use crate::wait::{now_us, wait_for};
+
+/// How long one node holds the answer until a job has ended: it may be one that is cut off by now.
+const HOLD: Duration = Duration::from_secs(1);
+
+/// Launches jobs of one pool and records what becomes of them.
+#[derive(Debug)]
+pub struct Recorder {
+    client: Client,
+    pool: String,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    records: Vec<Record>,
+    launched: u64,
+    /// The jobs that must come to an end.
+    accepted: Vec<String>,
+}
+
+impl Recorder {
+    /// A recorder whose pool must keep to `expectation`.
+    #[must_use]
+    pub fn new(client: Client, expectation: Expectation) -> Self {
+        let pool = expectation.pool.clone();
+        let state = State {
+            records: vec![Record::Expect(expectation)],
+            ..State::default()
+        };
+        Self {
+            client,
+            pool,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// Launches a job, with an id of the recorder's where the request has none.
+    ///
+    /// # Errors
+    /// As [`Client::launch`]; it is recorded all the same.
+    pub async fn launch(&self, mut request: LaunchRequest) -> Result<JobView, ClientError> {
+        let number = {
+            let mut state = self.state();
+            state.launched += 1;
+            state.launched
+        };
+        let id = request.id.get_or_insert_with(|| format!("job-{number}"));
+        let mut launch = Launch {
+            job: id.clone(),
+            pool: self.pool.clone(),
+            priority: request.priority.unwrap_or_default().get(),
+            sent_us: now_us(),
+            answered_us: None,
+            was_aborted: false,
+            place: None,
+            due_us: None,
+        };
+        let result = self.client.launch(request).await;
+        match &result {
+            Ok(job) => {
+                launch.answered_us = Some(now_us());
+                launch.priority = job.priority.get();
+                launch.place = Some(LaunchPlace {
+                    number: job.launch_number,
+                    at_us: job.launched_at.unix_us(),
+                });
+            }
+            // What was certainly not done must not run, like what was aborted at once.
+            Err(ClientError::Refused(_) | ClientError::Unavailable { .. }) => {
+                launch.answered_us = Some(now_us());
+                launch.was_aborted = true;
+            }
+            Err(_) => {}
+        }
+        let mut state = self.state();
+        if result.is_ok() {
+            state.accepted.push(launch.job.clone());
+        }
+        state.records.push(Record::Launch(launch));
+        drop(state);
+        result
+    }
+
+    /// How many jobs were accepted.
+    #[must_use]
+    pub fn accepted(&self) -> usize {
+        self.state().accepted.len()
+    }
+
+    /// Waits until every accepted job has ended, and records how. Answers the jobs by id.
+    ///
+    /// # Panics
+    /// One does not end within `deadline`, or is not there.
+    pub async fn read_ends(&self, deadline: Duration) -> BTreeMap<String, JobView> {
+        let jobs = self.state().accepted.clone();
+        let mut ended = BTreeMap::new();
+        for id in jobs {
+            let job = wait_for(&format!("{id} has ended"), deadline, async || {
+                let job = self.client.job_and_wait(&id, Wait::End, HOLD).await;
+                match job {
+                    Ok(job) => job.state.is_final().then_some(job),
+                    Err(ClientError::Refused(problem)) => {
+                        panic!("{id} was accepted, and then: {problem}")
+                    }
+                    Err(_) => None,
+                }
+            })
+            .await;
+            self.record_end(&job);
+            ended.insert(id, job);
+        }
+        ended
+    }
+
+    fn record_end(&self, job: &JobView) {
+        let reason = match job.reason {
+            Some(AbortReason::ServerLost) => Some(LostReason::ServerLost),
+            Some(AbortReason::LeaseExpired) => Some(LostReason::LeaseExpired),
+            _ => None,
+        };
+        let mut state = self.state();
+        if let (Some(reason), Some(at), true) = (reason, job.ended_at, job.active_at.is_some()) {
+            state.records.push(Record::Lost(Lost {
+                job: job.id.clone(),
+                attempt: job.attempt,
+                reason,
+                at_us: at.unix_us(),
+            }));
+        }
+        let is_aborted = job.state == JobState::Aborted;
+        state.records.push(Record::Ended(Ended {
+            job: job.id.clone(),
+            attempt: job.attempt,
+            code: job.code,
+            aborted: is_aborted.then(|| format!("{:?}", job.reason)),
+        }));
+    }
+
+    /// Holds what was recorded here and in the workers' journals against every invariant.
+    ///
+    /// # Panics
+    /// A journal cannot be read.
+    pub fn audit<'a>(&self, journals: impl IntoIterator<Item = &'a Path>) -> Report {
+        let mut history = History::default();
+        for record in self.state().records.iter().cloned() {
+            history.add(record).expect("records that agree");
+        }
+        for path in journals {
+            let file = File::open(path).expect("the worker has a journal");
+            let read = history.read(BufReader::new(file));
+            read.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        }
+        check(&history)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no recorder panicked")
+    }
+}
