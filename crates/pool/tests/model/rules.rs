@@ -462,8 +462,8 @@ impl Model {
     }
 
     fn caller_seen(&mut self, id: &str) -> Concerned {
-        let job = self.held_by_caller(id)?;
-        let number = job.number;
+        let number = self.held_by_caller(id)?.number;
+        self.push(Fact::CallerSeen(number));
         Ok((number, false))
     }
 
