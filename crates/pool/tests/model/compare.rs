@@ -5,7 +5,7 @@ use crate::rules::Answer;
 use crate::terms;
 use crate::windows::Opening;
 use fermata_pool::Pool;
-use fermata_pool::command::{Claim, Executor};
+use fermata_pool::command::{Claim, Command, Executor};
 use fermata_pool::job::Note;
 use fermata_pool::outcome::{Move, NotLeader, Outcome, Reason};
 use fermata_pool::scope as pool_scope;
@@ -255,12 +255,13 @@ fn leases(model: &Model, pool: &Pool) -> Differs {
     same("leases", leased, found)
 }
 
-/// Compares what is counted with how often it happened since the beginning (S44).
+/// Compares what is counted with how often it happened since the last reset (S44).
 fn stats(model: &Model, pool: &Pool) -> Differs {
-    let count = |counts: &dyn Fn(&Fact) -> bool| {
-        let facts = model.facts.iter().filter(|fact| counts(fact));
-        facts.count() as u64
-    };
+    let reset = |fact: &Fact| matches!(fact, Fact::Told(Command::ResetStats));
+    let since = model.facts.iter().rposition(reset).unwrap_or(0);
+    let facts = &model.facts[since..];
+    let count =
+        |counts: &dyn Fn(&Fact) -> bool| facts.iter().filter(|fact| counts(fact)).count() as u64;
     let ended = |wanted: &dyn Fn(&Result<i32, Reason>) -> bool| {
         count(&|fact| matches!(fact, Fact::Ended { result, .. } if wanted(result)))
     };
@@ -296,11 +297,7 @@ fn stats(model: &Model, pool: &Pool) -> Differs {
             ended(&|it| matches!(it, Ok(code) if *code != 0)),
             stats.failed,
         ),
-        (
-            "acquired",
-            model.facts.iter().map(taken).sum(),
-            stats.acquired,
-        ),
+        ("acquired", facts.iter().map(taken).sum(), stats.acquired),
     ];
     for (what, model, pool) in counted {
         same(format!("count of {what}"), model, pool)?;
