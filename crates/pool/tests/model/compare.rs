@@ -1,7 +1,7 @@
 //! Everything in which the pool and the list differ.
 
+use crate::commands::Answer;
 use crate::history::{Fact, Gate, Lease, Model, Scope};
-use crate::rules::Answer;
 use crate::terms;
 use crate::windows::Opening;
 use fermata_pool::Pool;
@@ -15,6 +15,10 @@ use std::fmt::Debug;
 /// The first difference, in words.
 pub(crate) type Differs = Result<(), String>;
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what is compared is made on the spot"
+)]
 fn same<T: PartialEq + Debug>(what: impl Into<String>, model: T, pool: T) -> Differs {
     if model == pool {
         return Ok(());

@@ -93,8 +93,10 @@ impl Model {
         };
         let named = |id: &str, groups: &[Box<str>]| {
             let targets = &job.plan.targets;
-            let names = |target: &Box<str>| **target == *id || groups.contains(target);
-            targets.is_empty() || targets.iter().any(names)
+            targets.is_empty()
+                || targets
+                    .iter()
+                    .any(|target| **target == *id || groups.contains(target))
         };
         self.servers()
             .iter()

@@ -190,7 +190,28 @@ impl Lease {
     }
 }
 
-impl Job<'_> {
+impl<'a> Job<'a> {
+    fn launched(number: Number, request: &'a Launch, plan: &'a Plan, lease: Lease) -> Job<'a> {
+        Job {
+            number,
+            request,
+            plan,
+            limits: None,
+            phase: Phase::Queued,
+            put_back: false,
+            attempt: 0,
+            timeouts: 0,
+            retries: 0,
+            start: None,
+            confirmed_at: lease.heard_at,
+            ended_at: lease.heard_at,
+            stop: None,
+            forgotten: false,
+            warnings: Vec::new(),
+            lease,
+        }
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.request.id
     }
@@ -280,27 +301,13 @@ impl Model {
                     }
                 }
                 Fact::CallerSeen(job) => jobs[*job].lease.hear(now, takeovers),
-                Fact::Launched { job, request, plan } => jobs.push(Job {
-                    number: *job,
-                    request,
-                    plan,
-                    limits: None,
-                    phase: Phase::Queued,
-                    put_back: false,
-                    attempt: 0,
-                    timeouts: 0,
-                    retries: 0,
-                    start: None,
-                    confirmed_at: now,
-                    ended_at: now,
-                    stop: None,
-                    forgotten: false,
-                    warnings: Vec::new(),
-                    lease: Lease {
+                Fact::Launched { job, request, plan } => {
+                    let heard = Lease {
                         heard_at: now,
                         seen_under: takeovers,
-                    },
-                }),
+                    };
+                    jobs.push(Job::launched(*job, request, plan, heard));
+                }
                 Fact::Resolved { job, limits } => jobs[*job].limits = Some(limits),
                 Fact::Warned {
                     job,

@@ -87,11 +87,13 @@ fn refunds_are_of_unconfirmed_starts_and_once(model: &Model) -> Holds {
 }
 
 /// One opening of a window whose settings were never changed: the instants of the starts that were
-/// not given back.
+/// not given back. A bucket gains while a start is out that is given back later, so none of these
+/// is kept of which a start was.
 struct Kept {
     scope: Scope,
     settings: RateSettings,
     starts: Vec<Instant>,
+    gave_back: bool,
 }
 
 fn kept_openings(model: &Model) -> Vec<Kept> {
@@ -108,6 +110,7 @@ fn kept_openings(model: &Model) -> Vec<Kept> {
                 scope: scope.clone(),
                 settings: *settings,
                 starts: Vec::new(),
+                gave_back: false,
             })),
             Fact::Settled { scope, .. } => {
                 let same = |kept: &&mut Option<Kept>| {
@@ -121,17 +124,20 @@ fn kept_openings(model: &Model) -> Vec<Kept> {
                         matches!(fact, Fact::Refunded { job, attempt, scope: it }
                             if (*job, *attempt, it) == (start.job, start.attempt, scope))
                     };
-                    if let Some(kept) = &mut openings[opening - 1]
-                        && !model.facts.iter().any(given_back)
-                    {
-                        kept.starts.push(now);
+                    let given_back = model.facts.iter().any(given_back);
+                    if let Some(kept) = &mut openings[opening - 1] {
+                        kept.gave_back |= given_back;
+                        kept.starts.extend(Some(now).filter(|_| !given_back));
                     }
                 }
             }
             _ => {}
         }
     }
-    let plain = |kept: &Kept| !overridden.contains(&&*kept.scope);
+    let plain = |kept: &Kept| {
+        let bucket = kept.settings.style == Style::TokenBucket;
+        !overridden.contains(&&*kept.scope) && !(bucket && kept.gave_back)
+    };
     openings.into_iter().flatten().filter(plain).collect()
 }
 
@@ -142,6 +148,7 @@ fn every_opening_keeps_its_rate(model: &Model) -> Holds {
         scope,
         settings,
         starts,
+        ..
     } in kept_openings(model)
     {
         let length_us = i64::from(settings.window_s) * 1_000_000;

@@ -5,19 +5,30 @@
 //!
 //! - [`history`] is the list, and what it says of jobs and definitions; [`windows`] what it says of
 //!   windows; [`terms`] what limits come to.
-//! - [`gates`] considers jobs; [`rules`] lets time pass and carries commands out.
-//! - [`world`] draws stories, [`compare`] finds what differs, [`invariants`] checks the list alone.
+//! - [`gates`] considers jobs; [`rules`] lets time pass; [`commands`] and [`definitions`] carry
+//!   commands out.
+//! - [`world`] draws stories of what [`draws`] has, [`teller`] makes entries of them; [`compare`]
+//!   finds what differs, [`invariants`] checks the list alone.
 //!
 //! `FERMATA_MODEL_CASES` is the number of random stories, `FERMATA_MODEL_SEED` their seed; a
 //! failure is shrunk and says how to see it again.
 
+#![expect(
+    clippy::expect_used,
+    reason = "a fault of the model itself is a failed test"
+)]
+
+mod commands;
 mod compare;
+mod definitions;
+mod draws;
 mod gates;
 mod history;
 mod invariants;
 mod rules;
 #[path = "../../examples/run_cases/story.rs"]
 mod story;
+mod teller;
 mod terms;
 mod windows;
 mod world;
@@ -29,7 +40,8 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 use std::cell::Cell;
 use std::fmt::Write;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use world::{Story, Teller};
+use teller::Teller;
+use world::Story;
 
 /// Random stories of a run that is not told how many.
 const STORIES: u64 = 700;
