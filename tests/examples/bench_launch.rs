@@ -40,6 +40,8 @@ struct Measured {
     per_second: f64,
     p50: Duration,
     p99: Duration,
+    /// Requests that were not done: a leader that is asked too much may lose its majority.
+    refused: usize,
 }
 
 #[tokio::main]
@@ -74,6 +76,9 @@ async fn main() {
             ms(measured.p50),
             ms(measured.p99)
         );
+        if measured.refused > 0 {
+            println!("            {} requests were not done", measured.refused);
+        }
     }
     let took_kib = resident().saturating_sub(before_kib) as f64;
     println!(
@@ -101,23 +106,35 @@ async fn measure(time: Duration, connections: u64, url: &str, body: &Value) -> M
         tasks.spawn(async move {
             // Its own connection.
             let http = Http::default();
-            let mut latencies = Vec::new();
+            let (mut latencies, mut refused) = (Vec::new(), 0_usize);
             while begun.elapsed() < time {
                 let sent = Instant::now();
                 let asking = http.ask(Method::POST, &url).bytes(body.clone());
-                let reply = asking.send().await;
-                assert!(reply.status.is_success(), "{}", reply.json);
-                latencies.push(sent.elapsed());
+                let reply = asking.try_send().await;
+                if reply.is_some_and(|reply| reply.status.is_success()) {
+                    latencies.push(sent.elapsed());
+                } else {
+                    refused += 1;
+                }
             }
-            latencies
+            (latencies, refused)
         });
     }
-    let mut latencies = tasks.join_all().await.concat();
+    let (mut latencies, mut refused) = (Vec::new(), 0);
+    for (of_one, refused_of_one) in tasks.join_all().await {
+        latencies.extend(of_one);
+        refused += refused_of_one;
+    }
     latencies.sort_unstable();
+    let at = |hundredths| {
+        let place = latencies.len() * hundredths / 100;
+        latencies.get(place).copied().unwrap_or_default()
+    };
     Measured {
         per_second: latencies.len() as f64 / begun.elapsed().as_secs_f64(),
-        p50: latencies[latencies.len() / 2],
-        p99: latencies[latencies.len() * 99 / 100],
+        p50: at(50),
+        p99: at(99),
+        refused,
     }
 }
 
