@@ -69,6 +69,7 @@ pub(crate) enum Fact {
         incarnation: Box<str>,
     },
     Offline(Box<str>),
+    CallerSeen(Number),
     Launched {
         job: Number,
         request: Box<Launch>,
@@ -162,6 +163,31 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: Option<Reason>,
     pub(crate) forgotten: bool,
     pub(crate) warnings: Vec<(&'static str, &'a [Number])>,
+    pub(crate) lease: Lease,
+}
+
+/// From when someone's silence counts, and under which takeover it was seen last (S41).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) heard_at: Instant,
+    pub(crate) seen_under: usize,
+}
+
+impl Lease {
+    /// What was heard and committed counts; what was heard besides lives in the leader alone.
+    fn hear(&mut self, now: Instant, takeovers: usize) {
+        *self = Lease {
+            heard_at: now,
+            seen_under: takeovers,
+        };
+    }
+
+    /// A takeover gives a full lease anew to those seen since the takeover before.
+    fn take_over(&mut self, now: Instant, takeovers: usize) {
+        if self.seen_under == takeovers - 1 {
+            self.heard_at = now;
+        }
+    }
 }
 
 impl Job<'_> {
@@ -195,6 +221,7 @@ pub(crate) struct Server<'a> {
     pub(crate) definition: &'a ServerDefinition,
     pub(crate) online: bool,
     pub(crate) incarnations: Vec<&'a str>,
+    pub(crate) lease: Lease,
 }
 
 /// The naive implementation: a list.
@@ -242,9 +269,17 @@ impl Model {
     pub(crate) fn jobs(&self) -> Vec<Job<'_>> {
         let mut jobs: Vec<Job<'_>> = Vec::new();
         let mut now = Instant::EPOCH;
+        let mut takeovers = 0;
         for fact in &self.facts {
             match fact {
                 Fact::Entry { at, .. } => now = *at,
+                Fact::Takeover(_) => {
+                    takeovers += 1;
+                    for job in &mut jobs {
+                        job.lease.take_over(now, takeovers);
+                    }
+                }
+                Fact::CallerSeen(job) => jobs[*job].lease.hear(now, takeovers),
                 Fact::Launched { job, request, plan } => jobs.push(Job {
                     number: *job,
                     request,
@@ -261,6 +296,10 @@ impl Model {
                     stop: None,
                     forgotten: false,
                     warnings: Vec::new(),
+                    lease: Lease {
+                        heard_at: now,
+                        seen_under: takeovers,
+                    },
                 }),
                 Fact::Resolved { job, limits } => jobs[*job].limits = Some(limits),
                 Fact::Warned {
@@ -384,8 +423,17 @@ impl Model {
     /// Every server that is defined, by id.
     pub(crate) fn servers(&self) -> Vec<Server<'_>> {
         let mut servers: Vec<Server<'_>> = Vec::new();
+        let mut now = Instant::EPOCH;
+        let mut takeovers = 0;
         for fact in &self.facts {
             match fact {
+                Fact::Entry { at, .. } => now = *at,
+                Fact::Takeover(_) => {
+                    takeovers += 1;
+                    for server in servers.iter_mut().filter(|it| it.online) {
+                        server.lease.take_over(now, takeovers);
+                    }
+                }
                 Fact::Told(Command::PutServer(definition)) => {
                     match named(&mut servers, &definition.id) {
                         Some(server) => server.definition = definition,
@@ -393,6 +441,7 @@ impl Model {
                             definition,
                             online: false,
                             incarnations: Vec::new(),
+                            lease: Lease::default(),
                         }),
                     }
                 }
@@ -404,10 +453,12 @@ impl Model {
                     incarnation,
                 } => {
                     if let Some(server) = named(&mut servers, server) {
-                        server.online = true;
                         if server.incarnations.last() != Some(&&**incarnation) {
                             server.incarnations.push(incarnation);
+                            server.lease = Lease::default();
                         }
+                        server.online = true;
+                        server.lease.hear(now, takeovers);
                     }
                 }
                 Fact::Offline(server) => {

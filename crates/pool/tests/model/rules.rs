@@ -266,9 +266,6 @@ impl Model {
     }
 
     fn launch(&mut self, launch: &Launch) -> Concerned {
-        if !is_valid(launch) {
-            return Err("invalid_request");
-        }
         if let Some(job) = self.job_named(&launch.id) {
             let same = job.request == launch;
             return if same {
@@ -276,6 +273,9 @@ impl Model {
             } else {
                 Err("id_conflict")
             };
+        }
+        if !is_valid(launch) {
+            return Err("invalid_request");
         }
         if self.unfinished().len() >= self.settings().unfinished_max as usize {
             return Err("cluster_full");
@@ -462,8 +462,8 @@ impl Model {
     }
 
     fn caller_seen(&mut self, id: &str) -> Concerned {
-        let job = self.held_by_caller(id)?;
-        let number = job.number;
+        let number = self.held_by_caller(id)?.number;
+        self.push(Fact::CallerSeen(number));
         Ok((number, false))
     }
 
@@ -526,7 +526,7 @@ impl Model {
                     Answer::Refused("invalid_request")
                 }
             }
-            Command::DeleteOverride { .. } => self.told(command),
+            Command::DeleteOverride { .. } | Command::ResetStats => self.told(command),
             _ => Answer::Done,
         };
         self.examine_queues();

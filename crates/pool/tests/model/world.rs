@@ -129,17 +129,22 @@ fn mode() -> impl Strategy<Value = Option<Mode>> {
     select(vec![None, Some(Mode::Wait), Some(Mode::Skip)])
 }
 
+fn burst() -> impl Strategy<Value = u64> {
+    prop_oneof![20 => 1_u64..5, 1 => Just(1_000_000)]
+}
+
 /// A limit on concurrency and rate, within its bounds.
 fn job_limit() -> impl Strategy<Value = LimitKind> {
-    let rate = select(vec![0_u64, 1, 2, 3, 5]);
-    let any_window = select(vec![1_u64, 2, 7, 10, 60, 90, 3_600, 86_400]);
+    let rate = prop_oneof![20 => select(vec![0_u64, 1, 2, 3, 5]), 1 => Just(100_000_u64)];
+    let amount = prop_oneof![20 => 0_u64..4, 1 => Just(10_000_000)];
+    let any_window = select(vec![1_u64, 2, 7, 10, 60, 90, 3_600, 86_400, 604_800]);
     let local_window = select(vec![1_u64, 60, 3_600, 86_400]);
     let windows = (any_window, local_window);
     let key = weighted(0.4, select(vec!["k1", "k2", ""]));
-    let burst = weighted(0.5, 1_u64..5);
-    let weight = weighted(0.3, 1_u64..4);
+    let burst = weighted(0.5, burst());
+    let weight = weighted(0.3, prop_oneof![20 => 1_u64..4, 1 => Just(100_000)]);
     (
-        0_u64..4,
+        amount,
         rate,
         windows,
         style(),
@@ -170,16 +175,17 @@ fn job_limit() -> impl Strategy<Value = LimitKind> {
 
 fn rate_limit() -> impl Strategy<Value = LimitKind> {
     let window = select(vec![1_u64, 3, 10, 60, 604_800]);
-    let key = select(vec!["r1", "r2", "r3"]);
-    (
-        key,
-        1_u64..4,
-        window,
-        style(),
-        weighted(0.5, 1_u64..5),
-        mode(),
-    )
-        .prop_map(|(key, count, per_seconds, style, burst, mode)| {
+    let count = prop_oneof![20 => 1_u64..4, 1 => Just(100_000_u64)];
+    let key = select(vec![
+        ("r1", Style::Sliding),
+        ("r2", Style::TokenBucket),
+        ("r3", Style::Fixed),
+    ]);
+    // Mostly the members of a bucket agree on its style: then its settings can change.
+    let other = weighted(0.15, style());
+    (key, count, window, other, weighted(0.5, burst()), mode()).prop_map(
+        |((key, style), count, per_seconds, other, burst, mode)| {
+            let style = other.unwrap_or(style);
             LimitKind::Rate(RateLimit {
                 key: key.into(),
                 count,
@@ -188,7 +194,8 @@ fn rate_limit() -> impl Strategy<Value = LimitKind> {
                 burst: burst.filter(|_| style == Style::TokenBucket),
                 mode,
             })
-        })
+        },
+    )
 }
 
 fn queue_limit() -> impl Strategy<Value = LimitKind> {
@@ -349,8 +356,8 @@ fn holder() -> impl Strategy<Value = Holder> {
 fn settings() -> impl Strategy<Value = Settings> {
     let universal = prop_oneof![2 => Just(Vec::new()), 1 => limits(0.3)];
     let retention_s = select(vec![3_600_u32, 20, 31_000_000]);
-    let finished_max = select(vec![1_000_000_u32, 1_000_000, 3]);
-    let unfinished_max = select(vec![2_000_000_u32, 2_000_000, 4]);
+    let finished_max = prop_oneof![4 => Just(1_000_000_u32), 1 => Just(3)];
+    let unfinished_max = prop_oneof![9 => Just(2_000_000_u32), 1 => Just(4)];
     let starts = (select(vec![30_u32, 5, 86_400, 86_400]), 1_u32..4);
     (
         universal,
@@ -402,7 +409,10 @@ fn launch() -> impl Strategy<Value = Wish> {
         0.95,
         prop_oneof![20 => 0_u8..3, 10 => Just(0), 1 => Just(9)],
     );
-    let delay_s = weighted(0.15, select(vec![0_u64, 1, 10, 86_400]));
+    let delay_s = weighted(
+        0.15,
+        select(vec![0_u64, 1, 10, 86_400, 31_622_400, 31_622_401]),
+    );
     let own_limits = prop_oneof![4 => Just(Vec::new()), 1 => limits(0.7)];
     let own_targets = weighted(0.2, targets().prop_filter("some", |it| !it.is_empty()));
     let caller = weighted(0.2, any::<bool>());
@@ -411,7 +421,10 @@ fn launch() -> impl Strategy<Value = Wish> {
     let lease_s = weighted(0.3, 1_u64..100);
     let parts = (
         event,
-        weighted(0.3, priority()),
+        weighted(
+            0.3,
+            prop_oneof![30 => priority(), 1 => select(vec![-101_i8, 101])],
+        ),
         delay_s,
         own_limits,
         own_targets,
@@ -496,6 +509,7 @@ fn wish() -> impl Strategy<Value = Wish> {
         3 => scope().prop_map(|scope| Command::Reset { scope }),
         1 => Just(Command::ResetAll),
         4 => scope().prop_map(|scope| Command::DeleteOverride { scope }),
+        1 => Just(Command::ResetStats),
     ];
     prop_oneof![
         60 => launch(),
