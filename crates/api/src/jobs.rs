@@ -218,6 +218,10 @@ pub struct LaunchQuery {
     /// How long the answer is held at most, in seconds, up to [`bounds::WAIT_S_MAX`]; then 202.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<u64>,
+    /// Answers what would happen now, and does nothing: [`crate::why::WhyView`], or
+    /// [`crate::why::DryRunAnswer`] for a batch. Not together with `wait`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dry_run: Option<bool>,
     /// Whether a follower answers with a 307 to the leader instead of forwarding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub redirect: Option<bool>,

@@ -41,3 +41,4 @@ pub mod servers;
 pub mod settings;
 pub mod stats;
 pub mod time;
+pub mod why;

@@ -19,6 +19,8 @@ pub const SETTINGS: &str = "/v1/settings";
 pub const JOBS: &str = "/v1/jobs";
 /// One job: `GET`.
 pub const JOB: &str = "/v1/jobs/{id}";
+/// Why a job waits: `GET`.
+pub const JOB_WHY: &str = "/v1/jobs/{id}/why";
 /// `POST`: ends a job that is not final.
 pub const JOB_CANCEL: &str = "/v1/jobs/{id}/cancel";
 /// `POST`: the executor's confirmation.

@@ -16,6 +16,7 @@ use fermata_api::routes;
 use fermata_api::servers::{PollAnswer, ServerView};
 use fermata_api::stats::StatsView;
 use fermata_api::time::Timestamp;
+use fermata_api::why::{DryRunAnswer, WhyView};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -38,6 +39,8 @@ fn views_are_written_as_they_were_read() {
     same::<ServerView>(&documents["server"]);
     same::<PoolView>(&documents["pool"]);
     same::<WindowView>(&documents["window"]);
+    same::<WhyView>(&documents["why"]);
+    same::<DryRunAnswer>(&documents["dry_run"]);
     same::<ClusterView>(&documents["cluster"]);
     same::<StatsView>(&documents["stats"]);
     same::<Problem>(&documents["problem"]);

@@ -75,6 +75,40 @@ async fn a_launch_whose_answer_is_lost_is_repeated_with_the_same_id() {
 }
 
 #[tokio::test]
+async fn a_dry_run_and_why_are_asked_as_the_contract_says() {
+    let mut node = FakeNode::start().await;
+    let client = client([&node.url], options());
+    let why = json!({"id": "j", "state": "queued", "gates": [], "added_later": 1});
+    let asking = client.clone();
+    let call = tokio::spawn(async move { asking.dry_run(launch()).await });
+    let asked = node.asked().await;
+    let seen = (asked.method.as_str(), asked.target.as_str());
+    assert_eq!(seen, ("POST", "/v1/jobs?dry_run=true"));
+    assert_eq!(asked.body["event"], "e");
+    asked.answer(200, &why);
+    let told = call.await.expect("no panic").expect("answered");
+    assert_eq!(told.state, JobState::Queued);
+
+    let asking = client.clone();
+    let batch = vec![launch(), launch()];
+    let call = tokio::spawn(async move { asking.dry_run_batch(batch).await });
+    let asked = node.asked().await;
+    assert_eq!(asked.target, "/v1/jobs?dry_run=true");
+    assert_eq!(asked.body["jobs"].as_array().map(Vec::len), Some(2));
+    asked.answer(200, &json!({"results": [{"status": 200, "why": why}]}));
+    let told = call.await.expect("no panic").expect("answered");
+    assert!(told.results[0].why.is_some());
+
+    let call = tokio::spawn(async move { client.why("j/1").await });
+    let asked = node.asked().await;
+    let seen = (asked.method.as_str(), asked.target.as_str());
+    assert_eq!(seen, ("GET", "/v1/jobs/j%2F1/why"));
+    asked.answer(404, &problem("unknown_job", 404));
+    let refused = call.await.expect("no panic");
+    assert!(matches!(refused, Err(ClientError::Refused(_))));
+}
+
+#[tokio::test]
 async fn an_outcome_that_stays_unknown_is_called_unknown() {
     let mut node = FakeNode::start().await;
     let client = client([&node.url], impatient());

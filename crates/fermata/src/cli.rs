@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::{cluster, completions, demo, dev, event, job, pool, serve, server, worker};
+use crate::{cluster, completions, demo, dev, event, job, overrides, pool, serve, server, worker};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -46,6 +46,8 @@ enum Command {
     Job(job::JobArgs),
     /// Pools: what runs and waits together, and its rate window
     Pool(pool::PoolArgs),
+    /// Overrides: limits set from above, in an incident
+    Override(overrides::OverrideArgs),
     /// Servers: where jobs are executed
     Server(server::ServerArgs),
     /// The nodes of the cluster, and changes of them
@@ -90,6 +92,7 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),
+        Command::Override(args) => overrides::run(&args, screen),
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
         Command::Completions(args) => completions::run(&args),

@@ -7,7 +7,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use fermata_api::jobs::{JobState, JobView};
+use fermata_api::jobs::{AbortReason, JobState, JobView};
 use fermata_api::problem::{Problem, RetryWith};
 use fermata_client::ClientError;
 use fermata_client::worker::WorkerError;
@@ -160,6 +160,12 @@ pub(crate) enum CommandError {
         /// Of how many.
         all: usize,
     },
+    /// A dry run found that the job would not be taken.
+    #[error("the job would be aborted: {}", word(reason))]
+    WouldBeAborted {
+        /// Why.
+        reason: AbortReason,
+    },
     /// A second signal came while the process was stopping.
     #[error("stopped at once by a second signal")]
     Interrupted,
@@ -188,7 +194,7 @@ impl CommandError {
             // As of a shell.
             Self::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::NotExecuted { .. } => 126,
-            Self::SomeRefused { .. } => 4,
+            Self::SomeRefused { .. } | Self::WouldBeAborted { .. } => 4,
             Self::NotYet { .. } => 7,
             Self::Edge(_)
             | Self::Unwritable { .. }

@@ -6,6 +6,7 @@ use fermata_api::query::PageQuery;
 use fermata_client::Client;
 
 use crate::error::CommandError;
+use crate::overrides;
 use crate::remote::{ListArgs, RemoteArgs, block_on, more};
 use crate::screen::{Screen, Tone, word};
 use crate::table::{Cell, cell, facts, maybe, table};
@@ -153,7 +154,7 @@ fn described(pool: &PoolView, screen: Screen) -> String {
             ("rate", rate.map(|rate| cell(rate_in_force(&rate)))),
             ("head", pool.head.as_ref().map(cell)),
             ("waits for", pool.waits_for.as_ref().map(gate)),
-            ("override", set.map(|set| cell(word(set)))),
+            ("override", set.map(|set| cell(overrides::sizes(set)))),
             ("starts", window.map(starts)),
             (
                 "expires at",

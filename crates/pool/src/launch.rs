@@ -68,7 +68,7 @@ pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), 
 
 impl Launch {
     /// What tells this request from another under the same id (S40).
-    fn fingerprint(&self) -> u64 {
+    pub(crate) fn fingerprint(&self) -> u64 {
         let params = self
             .params
             .as_ref()

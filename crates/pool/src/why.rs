@@ -143,12 +143,19 @@ impl Pool {
         Some(why)
     }
 
-    /// What would become of a launch at `at`; nothing is taken and nothing changes.
+    /// What would become of a launch at `at`; nothing is taken and nothing changes. A launch that
+    /// was made already is answered as [`Pool::why`] answers for its job (S40).
     ///
     /// # Errors
     /// What the launch would be refused with.
     pub fn would(&self, launch: &Launch, at: Instant) -> Result<Why<'_>, Refusal> {
         let at = at.max(self.now());
+        if let Some(known) = self.job(&launch.id) {
+            return match self.why(&known.job.id, at) {
+                Some(why) if known.job.fingerprint == launch.fingerprint() => Ok(why),
+                _ => Err(Refusal::IdConflict),
+            };
+        }
         let number = JobNumber(self.header.last.job + 1);
         let prospect = self.prospect(launch)?;
         let interned = &prospect.interned;
@@ -186,6 +193,12 @@ impl Pool {
         };
         let waits = why.standing == Standing::Queued;
         self.note_place(&mut why, pool, place, waits);
+        if let Verdict::Queue(shut) = verdict
+            && waits
+            && why.behind.is_none()
+        {
+            why.waits_for = shut.map(|shut| shut.gate);
+        }
         why.earliest = self.earliest(&why, due, at);
         Ok(why)
     }

@@ -9,3 +9,4 @@ pub(crate) mod pools;
 pub(crate) mod probes;
 pub(crate) mod rate_headers;
 pub(crate) mod servers;
+pub(crate) mod why;

@@ -13,7 +13,7 @@ use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::routes;
 
 use crate::admission::admit;
-use crate::calls::{attempts, cluster, definitions, jobs, poll, pools, probes, servers};
+use crate::calls::{attempts, cluster, definitions, jobs, poll, pools, probes, servers, why};
 use crate::edge::Edge;
 use crate::held::hold;
 use crate::refused::Refused;
@@ -79,6 +79,7 @@ fn jobs_and_servers(edge: &Edge) -> Router<Edge> {
     Router::new()
         .route(routes::JOBS, jobs)
         .route(routes::JOB, held(edge, get(jobs::get)))
+        .route(routes::JOB_WHY, led(edge, get(why::get)))
         .route(routes::JOB_CANCEL, led(edge, post(attempts::cancel)))
         .route(routes::JOB_STARTED, led(edge, post(attempts::started)))
         .route(routes::JOB_HEARTBEAT, led(edge, post(attempts::heartbeat)))

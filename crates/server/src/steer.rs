@@ -1,7 +1,7 @@
 //! Where a call is done: here, at the leader, or nowhere.
 //!
-//! Every call of the pool passes [`steer`]. On the leader it is done here, a read once a majority
-//! has confirmed that this still is the leader. On a follower it is forwarded, or answered with a
+//! Every call of the pool passes [`steer`]. On the leader it is done here, a read (a dry run is one)
+//! once a majority has confirmed that this still is the leader. On a follower it is forwarded, or answered with a
 //! 307 where the client asks for that. While nobody leads it waits, within its deadline.
 //!
 //! A call is tried again only if it certainly changed nothing: this node does not lead, or the
@@ -25,6 +25,7 @@ use axum::response::{IntoResponse, Response};
 use fermata_api::bounds::POLL_WAIT_MS_MAX;
 use fermata_api::headers;
 use fermata_api::problem::{ErrorCode, Problem};
+use fermata_api::routes;
 use fermata_replica::{ForwardError, Leadership, Member};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, LOCATION};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
@@ -89,6 +90,7 @@ pub(crate) async fn steer(
         edge: &edge,
         manner,
         deadline,
+        is_read: parts.method.is_safe() || is_dry_run(&parts.uri),
         is_forwarded: parts.extensions.get::<Forwarded>().is_some(),
         call: Call {
             method: parts.method.clone(),
@@ -106,6 +108,7 @@ struct Steered<'a> {
     edge: &'a Edge,
     manner: Manner,
     deadline: Deadline,
+    is_read: bool,
     is_forwarded: bool,
     call: Call,
     parts: http::request::Parts,
@@ -156,7 +159,7 @@ impl Steered<'_> {
 
     /// Does the call on this node.
     async fn lead(&mut self) -> Attempt {
-        if self.call.method.is_safe() {
+        if self.is_read {
             let confirmed = timeout_at(self.deadline.at, self.edge.replica.confirm()).await;
             let refused = match confirmed {
                 Ok(Ok(())) => None,
@@ -212,9 +215,7 @@ impl Steered<'_> {
                     Refused::unknown().into_response()
                 }
             },
-            Err(ForwardError::Unanswered) if !self.call.method.is_safe() => {
-                Refused::unknown().into_response()
-            }
+            Err(ForwardError::Unanswered) if !self.is_read => Refused::unknown().into_response(),
             Err(error @ ForwardError::TooLarge { .. }) => {
                 Refused::from(Problem::new(ErrorCode::BodyTooLarge, error.to_string()))
                     .into_response()
@@ -275,6 +276,11 @@ fn redirect(leader: &Member, uri: &Uri) -> Response {
     response.headers_mut().insert(LOCATION, location);
     response.headers_mut().insert(headers::LEADER, leader);
     response
+}
+
+/// Whether the call is a launch that only asks.
+fn is_dry_run(uri: &Uri) -> bool {
+    uri.path() == routes::JOBS && flag(uri, "dry_run", "true")
 }
 
 /// Whether the query says `name=value`. The call itself judges the rest of it.

@@ -3,6 +3,7 @@
 mod submit;
 mod view;
 mod watch;
+mod why;
 
 use clap::{Subcommand, ValueEnum};
 use fermata_api::jobs::{JobState, JobsQuery};
@@ -22,6 +23,14 @@ pub(crate) struct JobArgs {
     action: JobAction,
 }
 
+const WHY_HELP: &str = "\
+A job starts when all its gates are open: a slot of its pool, the rate of its pool, each rate
+bucket that it names, and a server with room. The head of a queue waits for one gate at a time;
+all others are shown as well. What is not launched yet: fermata job submit --dry-run
+
+Example:
+  fermata job why import-2026-03-02";
+
 #[derive(Debug, Subcommand)]
 enum JobAction {
     /// Launch a job, or many alike
@@ -30,6 +39,12 @@ enum JobAction {
     List(JobListArgs),
     /// Show one job with its limits and its log
     Show {
+        /// The job
+        id: String,
+    },
+    /// Say why a job waits: every gate, open or shut, what holds it, and the earliest start
+    #[command(after_help = WHY_HELP)]
+    Why {
         /// The job
         id: String,
     },
@@ -100,6 +115,10 @@ pub(crate) fn run(args: &JobArgs, screen: Screen) -> Result<(), CommandError> {
             JobAction::Show { id } => {
                 let job = client.job(id).await?;
                 screen.show(&job, |screen| view::described(&job, screen))
+            }
+            JobAction::Why { id } => {
+                let why = client.why(id).await?;
+                screen.show(&why, |screen| why::described(&why, screen))
             }
             JobAction::Watch(watch) => watch::run(&client, watch, screen).await,
             JobAction::Cancel { id } => {

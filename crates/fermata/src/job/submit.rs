@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use super::view;
 use super::watch::{Patience, has_come, succeeded, wait};
+use super::why;
 use crate::definitions::read_text;
 use crate::error::CommandError;
 use crate::screen::{Format, Screen, Tone, printable};
@@ -26,9 +27,11 @@ Examples:
   fermata job submit salesforce --params '{\"account\": 17}' --wait end --timeout 60
   fermata job submit salesforce --id import-2026-03-02   harmless to repeat
   fermata job submit salesforce --count 200
+  fermata job submit salesforce --dry-run                what would happen now, nothing done
   fermata job submit --target w1 --params @job.json      without an event: a pool of its own
 
-With --wait, the exit code is 1 if the job ends with another code than 0, or is aborted.")]
+With --wait, the exit code is 1 if the job ends with another code than 0, or is aborted; with
+--dry-run it is 4 if the job would be aborted at once.")]
 pub(super) struct SubmitArgs {
     /// The event; without one the job is a pool of its own
     event: Option<String>,
@@ -59,6 +62,9 @@ pub(super) struct SubmitArgs {
     /// Wait until the job has been started, or until it has ended
     #[arg(long, value_enum, value_name = "UNTIL", conflicts_with = "count")]
     wait: Option<WaitArg>,
+    /// Only say what would happen now: start, wait and for what, or be aborted. Nothing is done
+    #[arg(long, conflicts_with_all = ["count", "wait"])]
+    dry_run: bool,
     #[command(flatten)]
     patience: Patience,
 }
@@ -89,6 +95,7 @@ pub(super) async fn run(
 ) -> Result<(), CommandError> {
     let launch = launch(args)?;
     match args.count {
+        None if args.dry_run => dry_run(client, launch, args, screen).await,
         Some(count) => launch_many(client, &launch, count, screen).await,
         None => launch_one(client, launch, args, screen).await,
     }
@@ -125,6 +132,21 @@ async fn launch_one(
     let job = wait(client, job, until, args.patience).await?;
     show(&job)?;
     succeeded(job)
+}
+
+async fn dry_run(
+    client: &Client,
+    mut launch: LaunchRequest,
+    args: &SubmitArgs,
+    screen: Screen,
+) -> Result<(), CommandError> {
+    launch.id = args.id.clone();
+    let why = client.dry_run(launch).await?;
+    screen.show(&why, |screen| why::described(&why, screen))?;
+    match why.reason {
+        Some(reason) => Err(CommandError::WouldBeAborted { reason }),
+        None => Ok(()),
+    }
 }
 
 async fn launch_many(

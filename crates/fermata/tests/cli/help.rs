@@ -27,10 +27,15 @@ fn every_command_explains_itself() {
         (&["job", "submit"], "--wait end --timeout 60"),
         (&["job", "list"], "--state"),
         (&["job", "show"], "<ID>"),
+        (&["job", "why"], "fermata job why"),
         (&["job", "watch"], "--timeout"),
         (&["job", "cancel"], "<ID>"),
         (&["pool"], "cap:KEY"),
         (&["pool", "reset"], "--all"),
+        (&["override"], "--amount 0 --until 14:00"),
+        (&["override", "set"], "--for"),
+        (&["override", "clear"], "<ID>"),
+        (&["override", "list"], "--limit"),
         (&["server"], "disable"),
         (&["cluster"], "transfer"),
         (&["cluster", "add"], "--client-url"),
@@ -56,6 +61,16 @@ fn a_wrong_command_line_is_told_what_is_allowed() {
     run(&["job", "list", "--limit", "0"]).ends(2, "1..=1000000");
     run(&["worker", "--server", "w1"]).ends(2, "COMMAND");
     run(&["pool", "reset"]).ends(2, "--all");
+    run(&["job", "submit", "--dry-run", "--count", "2"]).ends(2, "--count");
+    run(&["job", "submit", "--dry-run", "--wait", "end"]).ends(2, "--wait");
+    let set = |more: &[&str]| run(&[&["override", "set"], more].concat());
+    set(&["cap:k"]).ends(2, "--count");
+    set(&["cap:k", "--until", "14:00"]).ends(2, "--amount");
+    set(&["cap:k", "--amount", "x"]).ends(2, "--amount");
+    set(&["cap:k", "--amount", "0", "--until", "tomorrow"]).ends(2, "as in 14:00");
+    set(&["cap:k", "--amount", "0", "--for", "2"]).ends(2, "as in 90s");
+    set(&["cap:k", "--amount", "0", "--for", "2h", "--until", "14:00"]).ends(2, "--until");
+    run(&["override", "clear"]).ends(2, "<ID>");
 }
 
 #[test]

@@ -8,4 +8,5 @@ mod help;
 mod jobs;
 mod nodes;
 mod settings;
+mod why;
 mod workers;

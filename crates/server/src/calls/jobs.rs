@@ -33,14 +33,24 @@ const ROWS_MAX: usize = 10_000;
 pub(crate) async fn launch(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
-    Query(LaunchQuery { .. }): Query<LaunchQuery>,
+    Query(query): Query<LaunchQuery>,
     request: Request,
 ) -> Result<Response, Refused> {
+    let is_dry = query.dry_run == Some(true);
+    if is_dry && query.wait.is_some() {
+        let detail = "wait is given with dry_run; allowed: absent, because nothing will happen";
+        return Err(Problem::new(ErrorCode::InvalidRequest, detail)
+            .with_field("wait")
+            .into());
+    }
     let key = input::idempotency_key(request.headers())?.map(str::to_owned);
+    let key = key.as_deref();
     let body = input::body(request, &edge).await?;
-    match Launches::decode(&body)? {
-        Launches::One(request) => edge.launch_one(deadline, *request, key.as_deref()).await,
-        Launches::Batch(batch) => edge.launch_all(deadline, batch.jobs, key.as_deref()).await,
+    match (Launches::decode(&body)?, is_dry) {
+        (Launches::One(request), false) => edge.launch_one(deadline, *request, key).await,
+        (Launches::One(request), true) => edge.dry_run_one(*request, key),
+        (Launches::Batch(batch), false) => edge.launch_all(deadline, batch.jobs, key).await,
+        (Launches::Batch(batch), true) => Ok(edge.dry_run_all(batch.jobs, key)),
     }
 }
 
@@ -112,10 +122,7 @@ impl Edge {
             pool.job(id)
                 .map(|view| outward::job(pool, &view, Detail::Whole))
         });
-        view.ok_or_else(|| {
-            let detail = format!("there is no job {id}, or it was forgotten after its retention");
-            Problem::new(ErrorCode::UnknownJob, detail)
-        })
+        view.ok_or_else(|| unknown_job(id))
     }
 
     /// The answer to a launch, as the job is now: the job, or why it was aborted. The launch has
@@ -206,8 +213,14 @@ impl Edge {
     }
 }
 
+/// A job that this node's copy does not have.
+pub(crate) fn unknown_job(id: &str) -> Problem {
+    let detail = format!("there is no job {id}, or it was forgotten after its retention");
+    Problem::new(ErrorCode::UnknownJob, detail)
+}
+
 /// A problem of a batch's item names its field from the body's root.
-fn in_batch(mut problem: Problem, place: usize) -> Problem {
+pub(crate) fn in_batch(mut problem: Problem, place: usize) -> Problem {
     problem.field = problem.field.map(|field| format!("jobs[{place}].{field}"));
     problem
 }

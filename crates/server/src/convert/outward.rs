@@ -340,7 +340,8 @@ pub(crate) fn align(align: Align) -> api_limits::Align {
     }
 }
 
-fn mode(mode: Mode) -> api_limits::Mode {
+/// What becomes of a job that meets an exhausted rate.
+pub(crate) fn mode(mode: Mode) -> api_limits::Mode {
     match mode {
         Mode::Wait => api_limits::Mode::Wait,
         Mode::Skip => api_limits::Mode::Skip,

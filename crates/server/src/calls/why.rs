@@ -1,0 +1,82 @@
+//! Why a job waits, and what would become of one that is not launched.
+//!
+//! Both only look: nothing is proposed, and nothing is taken. A dry run is a `POST` that is steered
+//! as a read is, so it is as current as one.
+
+use axum::extract::State;
+use axum::response::Response;
+use fermata_api::jobs::LaunchRequest;
+use fermata_api::problem::Problem;
+use fermata_api::query::CallQuery;
+use fermata_api::why::{DryRunAnswer, DryRunResult, WhyView};
+use http::StatusCode;
+
+use super::jobs::{in_batch, unknown_job};
+use crate::convert::{inward, refusals, why};
+use crate::edge::Edge;
+use crate::ids;
+use crate::input::{Id, Query};
+use crate::refused::{Refused, json};
+
+pub(crate) async fn get(
+    State(edge): State<Edge>,
+    Id(id): Id,
+    Query(CallQuery { .. }): Query<CallQuery>,
+) -> Result<Response, Refused> {
+    let at = edge.replica.now();
+    let view = edge.replica.read(|pool| {
+        pool.why(&id, at)
+            .map(|found| why::why(pool, &id, &found, at))
+    });
+    let view = view.ok_or_else(|| unknown_job(&id))?;
+    Ok(json(StatusCode::OK, &view))
+}
+
+impl Edge {
+    /// The answer to the dry run of one launch.
+    pub(crate) fn dry_run_one(
+        &self,
+        request: LaunchRequest,
+        key: Option<&str>,
+    ) -> Result<Response, Refused> {
+        let view = self.would(request, key, None)?;
+        Ok(json(StatusCode::OK, &view))
+    }
+
+    /// The answer to the dry run of many, each as if it came alone.
+    pub(crate) fn dry_run_all(&self, requests: Vec<LaunchRequest>, key: Option<&str>) -> Response {
+        let judged = requests.into_iter().enumerate().map(|(place, request)| {
+            let view = self.would(request, key, Some(place));
+            match view.map_err(|problem| in_batch(problem, place)) {
+                Ok(view) => DryRunResult {
+                    status: StatusCode::OK.as_u16(),
+                    why: Some(Box::new(view)),
+                    problem: None,
+                },
+                Err(problem) => DryRunResult {
+                    status: problem.code.status(),
+                    why: None,
+                    problem: Some(Box::new(problem)),
+                },
+            }
+        });
+        let results = judged.collect();
+        json(StatusCode::OK, &DryRunAnswer { results })
+    }
+
+    fn would(
+        &self,
+        request: LaunchRequest,
+        key: Option<&str>,
+        place: Option<usize>,
+    ) -> Result<WhyView, Problem> {
+        let id = ids::choose(request.id.as_deref(), key, place);
+        let launch = inward::launch(request, &id)?;
+        let at = self.replica.now();
+        let found = self.replica.read(|pool| {
+            pool.would(&launch, at)
+                .map(|found| why::why(pool, &id, &found, at))
+        });
+        found.map_err(refusals::refusal)
+    }
+}
