@@ -135,8 +135,8 @@ fn kept_openings(model: &Model) -> Vec<Kept> {
         }
     }
     let plain = |kept: &Kept| {
-        let bucket = kept.settings.style == Style::TokenBucket;
-        !overridden.contains(&&*kept.scope) && !(bucket && kept.gave_back)
+        let bucket_gave_back = kept.settings.style == Style::TokenBucket && kept.gave_back;
+        !bucket_gave_back && !overridden.contains(&&*kept.scope)
     };
     openings.into_iter().flatten().filter(plain).collect()
 }
