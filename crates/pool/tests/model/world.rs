@@ -108,7 +108,7 @@ fn launch() -> impl Strategy<Value = Wish> {
         select(vec![0_u64, 1, 10, 86_400, 31_622_400, 31_622_401]),
     );
     let own_limits = prop_oneof![4 => Just(Vec::new()), 1 => limits(0.7)];
-    let own_targets = weighted(0.2, targets().prop_filter("some", |it| !it.is_empty()));
+    let own_targets = weighted(0.2, targets());
     let caller = weighted(0.2, any::<bool>());
     let parent = weighted(0.2, (any::<u8>(), 0_u8..3));
     let workflow = prop::bool::weighted(0.1);
