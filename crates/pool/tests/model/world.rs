@@ -317,9 +317,14 @@ fn workflow() -> impl Strategy<Value = Event> {
     })
 }
 
+/// The revision that a definition must still have; mostly none.
+fn guard() -> impl Strategy<Value = Option<u64>> {
+    weighted(0.1, 0_u64..3)
+}
+
 fn put_event() -> impl Strategy<Value = Command> {
     let event = prop_oneof![4 => event(), 1 => workflow()];
-    (event, weighted(0.1, 0_u64..3)).prop_map(|(event, if_revision)| Command::PutEvent {
+    (event, guard()).prop_map(|(event, if_revision)| Command::PutEvent {
         event: Box::new(event),
         if_revision,
     })
@@ -475,19 +480,22 @@ fn wish() -> impl Strategy<Value = Wish> {
             ends_ms,
         }
     });
-    let category = (0_u8..2, limits(0.3)).prop_map(|(number, limits)| {
-        Command::PutCategory(Category {
-            id: id("c", number),
-            title: "".into(),
-            limits,
-        })
+    let category = (0_u8..2, limits(0.3), guard()).prop_map(|(number, limits, if_revision)| {
+        Command::PutCategory {
+            category: Box::new(Category {
+                id: id("c", number),
+                title: "".into(),
+                limits,
+            }),
+            if_revision,
+        }
     });
     let definitions = prop_oneof![
         6 => put_event(),
-        2 => (0_u8..3).prop_map(|number| Command::DeleteEvent { event: id("e", number), if_revision: None }),
+        2 => (0_u8..3, guard()).prop_map(|(number, if_revision)| Command::DeleteEvent { event: id("e", number), if_revision }),
         2 => category,
-        1 => (0_u8..2).prop_map(|number| Command::DeleteCategory { category: id("c", number) }),
-        1 => settings().prop_map(|settings| Command::PutSettings(Box::new(settings))),
+        1 => (0_u8..2, guard()).prop_map(|(number, if_revision)| Command::DeleteCategory { category: id("c", number), if_revision }),
+        1 => (settings(), guard()).prop_map(|(settings, if_revision)| Command::PutSettings { settings: Box::new(settings), if_revision }),
         4 => put_server(),
         6 => holder().prop_map(Command::ServerSeen),
         1 => holder().prop_map(Command::ServerOffline),
@@ -546,18 +554,22 @@ fn turn() -> impl Strategy<Value = Turn> {
 fn given() -> impl Strategy<Value = Vec<Command>> {
     let events = prop::collection::vec(put_event(), 3..6);
     let servers = prop::collection::vec(put_server(), 1..4);
-    let category = limits(0.3).prop_map(|limits| {
-        Command::PutCategory(Category {
+    let category = limits(0.3).prop_map(|limits| Command::PutCategory {
+        category: Box::new(Category {
             id: "c0".into(),
             title: "".into(),
             limits,
-        })
+        }),
+        if_revision: None,
     });
     let settings = weighted(0.8, settings());
     (events, servers, weighted(0.3, category), settings).prop_map(
         |(mut events, servers, category, settings)| {
             let mut given: Vec<Command> = Vec::new();
-            given.extend(settings.map(|settings| Command::PutSettings(Box::new(settings))));
+            given.extend(settings.map(|settings| Command::PutSettings {
+                settings: Box::new(settings),
+                if_revision: None,
+            }));
             given.extend(category);
             for (number, event) in (0_u8..3).zip(&mut events) {
                 if let Command::PutEvent { event, .. } = event
