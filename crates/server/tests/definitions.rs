@@ -258,7 +258,11 @@ async fn a_window_is_shown_and_reset() {
 
     let stats = node.get("/v1/stats").await.json();
     assert_eq!(
-        (&stats["launched"], &stats["started"], &stats["unfinished"]),
+        (
+            &stats["launched"],
+            &stats["started"],
+            &stats["jobs"]["starting"]
+        ),
         (&json!(3), &json!(3), &json!(3))
     );
     assert_eq!(node.delete("/v1/stats").await.status, 204);
