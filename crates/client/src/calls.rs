@@ -1,6 +1,8 @@
 //! Every call of the contract, typed. All follow the leader and keep to the client's deadline;
 //! their errors are those of [`ClientError`].
 
+mod why;
+
 use std::fmt::Display;
 use std::time::Duration;
 
@@ -8,7 +10,7 @@ use fermata_api::cluster::{ClusterView, MemberBody, TransferRequest};
 use fermata_api::events::{Category, Event};
 use fermata_api::jobs::{
     AttemptAnswer, BatchAnswer, CompletedRequest, HeartbeatRequest, JobView, JobsQuery,
-    LaunchBatch, LaunchQuery, LaunchRequest, StartedRequest, Wait,
+    LaunchBatch, LaunchRequest, StartedRequest, Wait,
 };
 use fermata_api::pools::{Override, OverrideView, PoolView, WindowView};
 use fermata_api::query::{Page, PageQuery};
@@ -16,7 +18,6 @@ use fermata_api::routes;
 use fermata_api::servers::{PollAnswer, PollRequest, ServerBody, ServerView};
 use fermata_api::settings::Settings;
 use fermata_api::stats::StatsView;
-use fermata_api::why::{DryRunAnswer, WhyView};
 use http::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -70,40 +71,6 @@ impl Client {
         };
         let call = Call::new(Method::POST, routes::JOBS).json(&batch)?;
         self.send(&call).await?.value()
-    }
-
-    /// What would become of a launch now; nothing is taken, and no id is used up.
-    ///
-    /// # Errors
-    /// Among others `event_missing`: what the launch would be refused with. One that would be
-    /// aborted is no error here: it is answered so.
-    pub async fn dry_run(&self, launch: LaunchRequest) -> Result<WhyView, ClientError> {
-        let call = Call::new(Method::POST, dry_run()?).json(&identified(launch))?;
-        self.send(&call).await?.value()
-    }
-
-    /// What would become of each of these launches if it came alone now, at most
-    /// [`fermata_api::bounds::BATCH_JOBS_MAX`].
-    ///
-    /// # Errors
-    /// As [`ClientError`]; what each would be refused with is told in its own result.
-    pub async fn dry_run_batch(
-        &self,
-        launches: Vec<LaunchRequest>,
-    ) -> Result<DryRunAnswer, ClientError> {
-        let batch = LaunchBatch {
-            jobs: launches.into_iter().map(identified).collect(),
-        };
-        let call = Call::new(Method::POST, dry_run()?).json(&batch)?;
-        self.send(&call).await?.value()
-    }
-
-    /// Why the job waits: every gate, open or shut, and what holds it.
-    ///
-    /// # Errors
-    /// Among others `unknown_job`.
-    pub async fn why(&self, id: &str) -> Result<WhyView, ClientError> {
-        self.get(routes::path(routes::JOB_WHY, id)).await
     }
 
     /// The job as it is.
@@ -503,15 +470,6 @@ impl Client {
 fn identified(mut launch: LaunchRequest) -> LaunchRequest {
     launch.id.get_or_insert_with(|| Uuid::now_v7().to_string());
     launch
-}
-
-/// Where dry runs go.
-fn dry_run() -> Result<String, ClientError> {
-    let query = LaunchQuery {
-        dry_run: Some(true),
-        ..LaunchQuery::default()
-    };
-    Ok(format!("{}{}", routes::JOBS, query_string(&query)?))
 }
 
 /// The query of a held call, and how long the node may hold it.

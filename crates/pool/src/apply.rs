@@ -223,9 +223,18 @@ impl Pool {
             Command::Cancel { job } => self.cancel(job, turn),
             Command::PutEvent { event, if_revision } => self.put_event(event, *if_revision),
             Command::DeleteEvent { event, if_revision } => self.delete_event(event, *if_revision),
-            Command::PutCategory(category) => self.put_category(category),
-            Command::DeleteCategory { category } => self.delete_category(category),
-            Command::PutSettings(settings) => self.put_settings(settings),
+            Command::PutCategory {
+                category,
+                if_revision,
+            } => self.put_category(category, *if_revision),
+            Command::DeleteCategory {
+                category,
+                if_revision,
+            } => self.delete_category(category, *if_revision),
+            Command::PutSettings {
+                settings,
+                if_revision,
+            } => self.put_settings(settings, *if_revision),
             Command::PutServer(definition) => self.put_server(definition),
             Command::DeleteServer { server } => self.delete_server(server, turn),
             Command::ServerSeen(holder) => self.server_seen(holder, turn),

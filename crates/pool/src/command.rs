@@ -82,14 +82,26 @@ pub enum Command {
         if_revision: Option<u64>,
     },
     /// A category is defined or edited (S7).
-    PutCategory(Category),
+    PutCategory {
+        /// The definition.
+        category: Box<Category>,
+        /// Refused unless the category is at this revision; 0: unless it is absent.
+        if_revision: Option<u64>,
+    },
     /// A category goes.
     DeleteCategory {
         /// The category.
         category: Box<str>,
+        /// Refused unless the category is at this revision.
+        if_revision: Option<u64>,
     },
     /// The cluster's settings are replaced (S51).
-    PutSettings(Box<Settings>),
+    PutSettings {
+        /// The settings.
+        settings: Box<Settings>,
+        /// Refused unless the settings are at this revision; 0: unless they were never set.
+        if_revision: Option<u64>,
+    },
     /// A server is defined or edited.
     PutServer(ServerDefinition),
     /// A server goes: what it held ends as in [`Command::ServerLost`].

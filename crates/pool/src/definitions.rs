@@ -250,35 +250,55 @@ impl Pool {
         Ok(Outcome::Done)
     }
 
-    pub(crate) fn put_category(&mut self, category: &Category) -> Result<Outcome, Refusal> {
+    pub(crate) fn put_category(
+        &mut self,
+        category: &Category,
+        if_revision: Option<u64>,
+    ) -> Result<Outcome, Refusal> {
         category.check().map_err(Refusal::Invalid)?;
         let old = self.categories.get(&category.id);
-        let revision = old.map_or(0, |old| old.revision) + 1;
+        let revision = old.map_or(0, |old| old.revision);
+        check_revision(if_revision, revision)?;
         check_count(old.is_some(), self.categories.len(), CATEGORIES_MAX)?;
         let stored = StoredCategory {
             category: category.clone(),
-            revision,
+            revision: revision + 1,
         };
         self.categories
             .insert(category.id.clone(), Box::new(stored));
         self.index.plain.clear();
-        Ok(Outcome::Stored { revision })
+        Ok(Outcome::Stored {
+            revision: revision + 1,
+        })
     }
 
-    pub(crate) fn delete_category(&mut self, category: &str) -> Result<Outcome, Refusal> {
-        self.categories
-            .remove(&category.into())
-            .ok_or(Refusal::UnknownCategory)?;
+    pub(crate) fn delete_category(
+        &mut self,
+        category: &str,
+        if_revision: Option<u64>,
+    ) -> Result<Outcome, Refusal> {
+        let key: Box<str> = category.into();
+        let old = self.categories.get(&key).ok_or(Refusal::UnknownCategory)?;
+        check_revision(if_revision, old.revision)?;
+        self.categories.remove(&key);
         self.index.plain.clear();
         Ok(Outcome::Done)
     }
 
-    pub(crate) fn put_settings(&mut self, settings: &Settings) -> Result<Outcome, Refusal> {
+    pub(crate) fn put_settings(
+        &mut self,
+        settings: &Settings,
+        if_revision: Option<u64>,
+    ) -> Result<Outcome, Refusal> {
         settings.check().map_err(Refusal::Invalid)?;
+        check_revision(if_revision, self.header.settings_revision)?;
         self.header.settings = settings.clone();
+        self.header.settings_revision += 1;
         self.index.plain.clear();
         self.forget_finished();
-        Ok(Outcome::Done)
+        Ok(Outcome::Stored {
+            revision: self.header.settings_revision,
+        })
     }
 
     pub(crate) fn put_server(&mut self, definition: &ServerDefinition) -> Result<Outcome, Refusal> {

@@ -227,6 +227,15 @@ impl Pool {
         &self.header.settings
     }
 
+    /// The settings in force, and how often they were edited: 0 is never.
+    #[must_use]
+    pub fn stored_settings(&self) -> Stored<'_, Settings> {
+        Stored {
+            definition: &self.header.settings,
+            revision: self.header.settings_revision,
+        }
+    }
+
     /// A number that is equal on all replicas that applied the same entries (S37).
     #[must_use]
     pub fn digest(&self) -> u64 {

@@ -45,6 +45,8 @@ pub struct Header {
     pub unfinished: u64,
     /// The settings.
     pub settings: Settings,
+    /// Counts the edits of the settings.
+    pub settings_revision: u64,
     /// The counters.
     pub stats: Stats,
 }

@@ -17,7 +17,11 @@ async fn impatient(cluster: &Cluster) {
         lease_s: 1,
         ..Settings::default()
     };
-    propose(cluster, &Command::PutSettings(Box::new(settings))).await;
+    let settings = Command::PutSettings {
+        settings: Box::new(settings),
+        if_revision: None,
+    };
+    propose(cluster, &settings).await;
 }
 
 fn online(replica: &Replica, server: &str) -> bool {

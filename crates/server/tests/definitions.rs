@@ -115,11 +115,40 @@ async fn settings_are_replaced_whole() {
         .await
         .json();
     assert_eq!(job["limits"][0]["source"], "universal");
+    let stale = node.put("/v1/settings", before.clone()).await;
     assert_eq!(
-        node.put("/v1/settings", before).await.status,
-        200,
-        "what was read can be put back"
+        stale.outcome(),
+        (412, "revision_conflict".to_owned()),
+        "what was read before somebody's edit does not undo it"
     );
+    let mut before = before;
+    before["revision"] = json!(1);
+    let back = node.put("/v1/settings", before).await;
+    assert_eq!(
+        (back.status, &back.json()["lease_s"], back.header("etag")),
+        (200, &json!(30), Some("\"2\""))
+    );
+    assert_eq!(node.put("/v1/settings", json!({})).await.status, 200);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_category_is_guarded_as_an_event_is() {
+    let node = harness::alone().await;
+    let first = node.put("/v1/categories/c", json!({"title": "one"})).await;
+    assert_eq!((first.status, first.header("etag")), (200, Some("\"1\"")));
+    let read = node.get("/v1/categories/c").await;
+    assert_eq!(read.header("etag"), Some("\"1\""));
+    let again = node.put("/v1/categories/c", read.json()).await;
+    assert_eq!((again.status, &again.json()["revision"]), (200, &json!(2)));
+    let late = node.put("/v1/categories/c", read.json()).await;
+    assert_eq!(late.outcome(), (412, "revision_conflict".to_owned()));
+    for (revision, status) in [("\"1\"", 412), ("\"2\"", 204), ("\"2\"", 404)] {
+        let guard = [("if-match", revision)];
+        let answer = node
+            .send(Method::DELETE, "/v1/categories/c", &guard, Body::empty())
+            .await;
+        assert_eq!(answer.status, status, "{revision}");
+    }
 }
 
 /// Keys of every kind: each pool is its own, and can be read, overridden and reset (F38).

@@ -336,6 +336,11 @@ async fn without_a_majority_nobody_hangs() {
         node.replica.shutdown().await.expect("a clean end");
     }
     let named = [JSON, (headers::TIMEOUT_MS, "1500")];
+    // A dry run is a read: nobody is told what a majority may know better.
+    let asked = third
+        .send(Method::POST, "/v1/jobs?dry_run=true", &named, "{}")
+        .await;
+    assert_eq!(asked.outcome(), (503, "no_leader".to_owned()));
     let read = third
         .send(Method::GET, "/v1/jobs/j", &named, Body::empty())
         .await;

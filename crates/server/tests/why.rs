@@ -1,5 +1,7 @@
 //! Why a job waits, and what would become of one: over a real member, as data.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
+
 mod harness;
 
 use harness::{Answer, Node};

@@ -72,9 +72,16 @@ impl Story {
             claim: 1,
             log: Vec::new(),
         };
-        let mut commands = vec![Command::Takeover, Command::PutSettings(Box::new(settings))];
+        let settings = Command::PutSettings {
+            settings: Box::new(settings),
+            if_revision: None,
+        };
+        let mut commands = vec![Command::Takeover, settings];
         for it in list(&given["categories"]) {
-            commands.push(Command::PutCategory(category(it)?));
+            commands.push(Command::PutCategory {
+                category: Box::new(category(it)?),
+                if_revision: None,
+            });
         }
         for it in list(&given["events"]) {
             commands.push(Command::PutEvent {

@@ -375,8 +375,8 @@ impl Model {
 
     pub(crate) fn category(&self, id: &str) -> Option<(&Category, u64)> {
         self.last_told(|command| match command {
-            Command::PutCategory(category) if *category.id == *id => Some(Some(category)),
-            Command::DeleteCategory { category } if **category == *id => Some(None),
+            Command::PutCategory { category, .. } if *category.id == *id => Some(Some(&**category)),
+            Command::DeleteCategory { category, .. } if **category == *id => Some(None),
             _ => None,
         })
     }
@@ -402,12 +402,17 @@ impl Model {
     }
 
     pub(crate) fn settings(&self) -> Settings {
-        self.last_told(|command| match command {
-            Command::PutSettings(settings) => Some(Some(&**settings)),
+        let (settings, _) = self.stored_settings();
+        settings.cloned().unwrap_or_default()
+    }
+
+    /// The settings, if they were ever set, and the number of their edits.
+    pub(crate) fn stored_settings(&self) -> (Option<&Settings>, u64) {
+        let told = self.last_told(|command| match command {
+            Command::PutSettings { settings, .. } => Some(Some(&**settings)),
             _ => None,
-        })
-        .map(|(settings, _)| settings.clone())
-        .unwrap_or_default()
+        });
+        told.map_or((None, 0), |(settings, edits)| (Some(settings), edits))
     }
 
     /// What was told last of something, and how often since it was not there.

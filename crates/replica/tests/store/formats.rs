@@ -115,9 +115,9 @@ fn ordinal(command: &Command) -> usize {
         Command::Cancel { .. } => 4,
         Command::PutEvent { .. } => 5,
         Command::DeleteEvent { .. } => 6,
-        Command::PutCategory(_) => 7,
+        Command::PutCategory { .. } => 7,
         Command::DeleteCategory { .. } => 8,
-        Command::PutSettings(_) => 9,
+        Command::PutSettings { .. } => 9,
         Command::PutServer(_) => 10,
         Command::DeleteServer { .. } => 11,
         Command::ServerSeen(_) => 12,
@@ -213,18 +213,25 @@ fn about_definitions() -> Vec<Command> {
             event: "e1".into(),
             if_revision: None,
         },
-        Command::PutCategory(Category {
-            id: "c1".into(),
-            title: "first".into(),
-            limits: limits(),
-        }),
+        Command::PutCategory {
+            category: Box::new(Category {
+                id: "c1".into(),
+                title: "first".into(),
+                limits: limits(),
+            }),
+            if_revision: Some(0),
+        },
         Command::DeleteCategory {
             category: "c1".into(),
+            if_revision: None,
         },
-        Command::PutSettings(Box::new(Settings {
-            universal_event_limits: limits(),
-            ..Settings::default()
-        })),
+        Command::PutSettings {
+            settings: Box::new(Settings {
+                universal_event_limits: limits(),
+                ..Settings::default()
+            }),
+            if_revision: Some(0),
+        },
         Command::PutServer(ServerDefinition {
             id: "s1".into(),
             groups: vec!["group".into()],

@@ -10,6 +10,7 @@ use fermata_api::query::{CallQuery, Page, PageQuery};
 use fermata_api::settings::Settings;
 use fermata_pool::command::Command;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use serde::Serialize;
 
 use crate::admission::Deadline;
 use crate::convert::{inward, outward};
@@ -77,10 +78,13 @@ pub(crate) async fn put_category(
     headers: HeaderMap,
     Json(body): Json<Category>,
 ) -> Result<Response, Refused> {
-    no_guard(&headers)?;
-    let category = inward::category(body, &id)?;
-    edge.propose(deadline, Command::PutCategory(category))
-        .await?;
+    let if_revision = input::revision(&headers, body.revision)?;
+    let category = Box::new(inward::category(body, &id)?);
+    let command = Command::PutCategory {
+        category,
+        if_revision,
+    };
+    edge.propose(deadline, command).await?;
     category_answer(&edge, &id)
 }
 
@@ -99,9 +103,12 @@ pub(crate) async fn delete_category(
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
-    no_guard(&headers)?;
-    edge.propose(deadline, Command::DeleteCategory { category })
-        .await?;
+    let if_revision = input::revision(&headers, None)?;
+    let command = Command::DeleteCategory {
+        category,
+        if_revision,
+    };
+    edge.propose(deadline, command).await?;
     Ok(no_content())
 }
 
@@ -130,10 +137,13 @@ pub(crate) async fn put_settings(
     headers: HeaderMap,
     Json(body): Json<Settings>,
 ) -> Result<Response, Refused> {
-    no_guard(&headers)?;
+    let if_revision = input::revision(&headers, body.revision)?;
     let settings = Box::new(inward::settings(body)?);
-    edge.propose(deadline, Command::PutSettings(settings))
-        .await?;
+    let command = Command::PutSettings {
+        settings,
+        if_revision,
+    };
+    edge.propose(deadline, command).await?;
     Ok(settings_answer(&edge))
 }
 
@@ -164,12 +174,7 @@ fn event_answer(edge: &Edge, id: &str) -> Result<Response, Refused> {
         let detail = format!("there is no event {id}");
         return Err(Problem::new(ErrorCode::EventMissing, detail).into());
     };
-    let mut response = json(StatusCode::OK, &event);
-    let revision = event.revision.unwrap_or_default();
-    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
-        response.headers_mut().insert(ETAG, tag);
-    }
-    Ok(response)
+    Ok(revised(&event, event.revision))
 }
 
 fn category_answer(edge: &Edge, id: &str) -> Result<Response, Refused> {
@@ -180,23 +185,22 @@ fn category_answer(edge: &Edge, id: &str) -> Result<Response, Refused> {
         let detail = format!("there is no category {id}");
         return Err(Problem::new(ErrorCode::UnknownCategory, detail).into());
     };
-    Ok(json(StatusCode::OK, &category))
+    Ok(revised(&category, category.revision))
 }
 
 fn settings_answer(edge: &Edge) -> Response {
-    let settings = edge.replica.read(|pool| outward::settings(pool.settings()));
-    json(StatusCode::OK, &settings)
+    let settings = edge
+        .replica
+        .read(|pool| outward::settings(&pool.stored_settings()));
+    revised(&settings, settings.revision)
 }
 
-/// Refuses a guard that the pool cannot keep: better than to let two edits cross unseen.
-fn no_guard(headers: &HeaderMap) -> Result<(), Problem> {
-    match input::revision(headers, None)? {
-        None => Ok(()),
-        Some(_) => {
-            let detail = "If-Match is given; allowed: absent, because only events are guarded by \
-                          their revision";
-            let problem = Problem::new(ErrorCode::InvalidRequest, detail);
-            Err(problem.with_field(fermata_api::headers::IF_MATCH))
-        }
+/// A definition with its revision as `ETag`.
+fn revised<T: Serialize>(definition: &T, revision: Option<u64>) -> Response {
+    let mut response = json(StatusCode::OK, definition);
+    let revision = revision.unwrap_or_default();
+    if let Ok(tag) = HeaderValue::from_str(&format!("\"{revision}\"")) {
+        response.headers_mut().insert(ETAG, tag);
     }
+    response
 }

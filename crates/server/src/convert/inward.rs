@@ -112,7 +112,6 @@ fn node(node: events::Node) -> Node {
 /// A category under the id of its path.
 pub(crate) fn category(body: events::Category, id: &str) -> Result<Category, Problem> {
     same_id(body.id.as_deref(), id)?;
-    no_revision(body.revision)?;
     let category = Category {
         id: id.into(),
         title: body.title.unwrap_or_default().into(),
@@ -124,7 +123,6 @@ pub(crate) fn category(body: events::Category, id: &str) -> Result<Category, Pro
 
 /// The cluster's settings.
 pub(crate) fn settings(body: settings::Settings) -> Result<Settings, Problem> {
-    no_revision(body.revision)?;
     let settings = Settings {
         universal_event_limits: limits(body.universal_limits.default),
         universal_workflow_limits: limits(body.universal_limits.workflow),
@@ -316,12 +314,4 @@ fn same_id(given: Option<&str>, id: &str) -> Result<(), Problem> {
         }
         _ => Ok(()),
     }
-}
-
-/// Refuses a guard that the pool cannot keep: better than to let two edits cross unseen.
-fn no_revision(given: Option<u64>) -> Result<(), Problem> {
-    given.map_or(Ok(()), |given| {
-        let allowed = "absent: only events are guarded by their revision";
-        Err(invalid(InvalidField::new("revision", given, allowed)))
-    })
 }

@@ -204,19 +204,20 @@ fn node(node: &Node) -> events::Node {
     }
 }
 
-/// A category. Its revision is not shown, because no change can be guarded by it.
+/// A category with its revision.
 pub(crate) fn category(stored: &Stored<'_, Category>) -> events::Category {
     let category = stored.definition;
     events::Category {
         id: Some(category.id.to_string()),
         title: text(&category.title),
         limits: category.limits.iter().map(limit).collect(),
-        revision: None,
+        revision: Some(stored.revision),
     }
 }
 
-/// The cluster's settings.
-pub(crate) fn settings(settings: &Settings) -> settings::Settings {
+/// The cluster's settings with their revision.
+pub(crate) fn settings(stored: &Stored<'_, Settings>) -> settings::Settings {
+    let settings = stored.definition;
     settings::Settings {
         universal_limits: settings::UniversalLimits {
             default: settings.universal_event_limits.iter().map(limit).collect(),
@@ -236,7 +237,7 @@ pub(crate) fn settings(settings: &Settings) -> settings::Settings {
         unfinished_max: settings.unfinished_max.into(),
         max_clock_step_s: settings.max_clock_step_s.into(),
         params_bytes_max: settings.params_bytes_max.into(),
-        revision: None,
+        revision: Some(stored.revision),
     }
 }
 

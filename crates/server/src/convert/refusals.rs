@@ -81,7 +81,7 @@ pub(crate) fn refusal(refusal: Refusal) -> Problem {
             return Problem::new(code, code.title()).with_field("workflow.node");
         }
         Refusal::UnknownCategory => return Problem::new(code, code.title()).with_field("category"),
-        Refusal::RevisionConflict { revision: 0 } => "the definition is absent".to_owned(),
+        Refusal::RevisionConflict { revision: 0 } => "it is absent, or was never edited".to_owned(),
         Refusal::RevisionConflict { revision } => {
             format!("the definition is at revision {revision} now")
         }

@@ -54,7 +54,15 @@ fn settings_and_overrides_are_shown_as_they_were_put() {
         ..Settings::default()
     };
     let settings = inward::settings(body.clone()).expect("settings in range");
-    assert_eq!(outward::settings(&settings), body);
+    let stored = Stored {
+        definition: &settings,
+        revision: 4,
+    };
+    let shown = Settings {
+        revision: Some(4),
+        ..body
+    };
+    assert_eq!(outward::settings(&stored), shown);
 
     let whole = json!({"count": 0, "window_s": 60, "amount": 3,
                        "expires_at": "2026-03-02T12:00:17.000Z", "note": "until the fair"});
