@@ -24,20 +24,30 @@ impl Model {
                 }
                 Some(_) => self.told(command),
             },
-            Command::PutCategory(category) => {
+            Command::PutCategory {
+                category,
+                if_revision,
+            } => {
                 let revision = self.category(&category.id).map_or(0, |(_, it)| it);
-                self.store(command, None, revision)
+                self.store(command, *if_revision, revision)
             }
-            Command::DeleteCategory { category } => match self.category(category) {
+            Command::DeleteCategory {
+                category,
+                if_revision,
+            } => match self.category(category) {
                 None => Answer::Refused("unknown_category"),
+                Some((_, revision)) if if_revision.is_some_and(|it| it != revision) => {
+                    Answer::Refused("revision_conflict")
+                }
                 Some(_) => self.told(command),
             },
             Command::PutServer(server) => {
                 let revision = self.server_definition(&server.id).map_or(0, |(_, it)| it);
                 self.store(command, None, revision)
             }
-            Command::PutSettings(_) => {
-                let answer = self.told(command);
+            Command::PutSettings { if_revision, .. } => {
+                let (_, revision) = self.stored_settings();
+                let answer = self.store(command, *if_revision, revision);
                 self.forget();
                 answer
             }

@@ -217,9 +217,14 @@ pub(crate) fn workflow() -> impl Strategy<Value = Event> {
     })
 }
 
+/// The revision that a definition must still have; mostly none.
+pub(crate) fn guard() -> impl Strategy<Value = Option<u64>> {
+    weighted(0.1, 0_u64..3)
+}
+
 pub(crate) fn put_event() -> impl Strategy<Value = Command> {
     let event = prop_oneof![4 => event(), 1 => workflow()];
-    (event, weighted(0.1, 0_u64..3)).prop_map(|(event, if_revision)| Command::PutEvent {
+    (event, guard()).prop_map(|(event, if_revision)| Command::PutEvent {
         event: Box::new(event),
         if_revision,
     })

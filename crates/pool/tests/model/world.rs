@@ -3,7 +3,9 @@
 //! What is drawn refers to jobs by their place and to instants by what lies ahead, so that a story
 //! keeps its meaning while it is shrunk.
 
-use crate::draws::{holder, id, limits, priority, put_event, put_server, scope, settings, targets};
+use crate::draws::{
+    guard, holder, id, limits, priority, put_event, put_server, scope, settings, targets,
+};
 use fermata_pool::command::{Category, Command, EventKind, Executor, Holder, Launch, Override};
 use proptest::option::weighted;
 use proptest::prelude::*;
@@ -182,19 +184,32 @@ fn wish() -> impl Strategy<Value = Wish> {
             ends_ms,
         }
     });
-    let category = (0_u8..2, limits(0.3)).prop_map(|(number, limits)| {
-        Command::PutCategory(Category {
+    let category = (0_u8..2, limits(0.3), guard()).prop_map(|(number, limits, if_revision)| {
+        let category = Box::new(Category {
             id: id("c", number),
             title: "".into(),
             limits,
-        })
+        });
+        Command::PutCategory {
+            category,
+            if_revision,
+        }
     });
     let definitions = prop_oneof![
         6 => put_event(),
-        2 => (0_u8..3).prop_map(|number| Command::DeleteEvent { event: id("e", number), if_revision: None }),
+        2 => (0_u8..3, guard()).prop_map(|(number, if_revision)| Command::DeleteEvent {
+            event: id("e", number),
+            if_revision,
+        }),
         2 => category,
-        1 => (0_u8..2).prop_map(|number| Command::DeleteCategory { category: id("c", number) }),
-        1 => settings().prop_map(|settings| Command::PutSettings(Box::new(settings))),
+        1 => (0_u8..2, guard()).prop_map(|(number, if_revision)| Command::DeleteCategory {
+            category: id("c", number),
+            if_revision,
+        }),
+        1 => (settings(), guard()).prop_map(|(settings, if_revision)| Command::PutSettings {
+            settings: Box::new(settings),
+            if_revision,
+        }),
         4 => put_server(),
         6 => holder().prop_map(Command::ServerSeen),
         1 => holder().prop_map(Command::ServerOffline),
@@ -255,17 +270,24 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
     let events = prop::collection::vec(put_event(), 3..6);
     let servers = prop::collection::vec(put_server(), 1..4);
     let category = limits(0.3).prop_map(|limits| {
-        Command::PutCategory(Category {
+        let category = Box::new(Category {
             id: "c0".into(),
             title: "".into(),
             limits,
-        })
+        });
+        Command::PutCategory {
+            category,
+            if_revision: None,
+        }
     });
     let settings = weighted(0.8, settings());
     (events, servers, weighted(0.3, category), settings).prop_map(
         |(mut events, servers, category, settings)| {
             let mut given: Vec<Command> = Vec::new();
-            given.extend(settings.map(|settings| Command::PutSettings(Box::new(settings))));
+            given.extend(settings.map(|settings| Command::PutSettings {
+                settings: Box::new(settings),
+                if_revision: None,
+            }));
             given.extend(category);
             for (number, event) in (0_u8..3).zip(&mut events) {
                 if let Command::PutEvent { event, .. } = event
