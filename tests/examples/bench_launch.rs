@@ -1,180 +1,324 @@
 //! Launches per second through HTTP on three nodes, and puts into etcd beside them.
 //!
-//! `scripts/bench/launch` builds what this needs and runs it; the argument is the length of each
-//! measurement in seconds. Each connection sends one request after the other to the leader. The
-//! jobs queue behind one that runs, so what is measured is the way of a launch to a majority of
-//! disks and back, and what a waiting job takes.
+//! `scripts/bench/launch` builds what this needs, says what it measures and what its caveats are,
+//! and runs it; the argument is the length of each measurement in seconds.
 //!
-//! # Caveats
-//!
-//! - Load and nodes share the machine's processors.
-//! - etcd is asked through its JSON gateway, because that is the same work for the client; its gRPC
-//!   is faster.
+//! Both clusters run all the time, and are asked in turn, by the same client code: each connection
+//! sends one request after the other to the leader, with the same bytes of payload an item.
 
 #![expect(
     clippy::expect_used,
     reason = "a measurement that cannot go on says where"
 )]
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fermata_e2e::http::Http;
-use fermata_e2e::{Cluster, DEADLINE, Process, wait_for};
+use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Process, wait_for};
 use http::Method;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::task::JoinSet;
 
 /// Connections, and items in each request.
-const WAYS: [(u64, u64); 6] = [(1, 1), (64, 1), (256, 1), (1, 100), (16, 100), (64, 100)];
+const WAYS: [(u64, u64); 6] = [(1, 1), (64, 1), (256, 1), (1, 100), (64, 100), (256, 100)];
+/// The ways with jobs that start at once.
+const STARTING_WAYS: [(u64, u64); 2] = [(64, 1), (64, 100)];
 /// Bytes of a job's parameters and of a value of etcd.
 const PAYLOAD_BYTES: usize = 200;
 /// Waiting jobs that the memory is told for.
 const MEMORY_JOBS: u64 = 100_000;
-/// Client and peer ports of etcd's members, which cannot be the kernel's choice.
-const ETCD_PORTS: [(u16, u16); 3] = [(23_790, 23_800), (23_791, 23_801), (23_792, 23_802)];
+/// Waiting jobs for which it is measured: enough that what is taken once does not count for much.
+const MEASURED_JOBS: u64 = 500_000;
+/// More jobs than are launched.
+const JOBS_MAX: u64 = 100_000_000;
+/// How many members etcd has.
+const ETCD_MEMBERS: usize = 3;
+
+/// Who is asked, and for what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Work {
+    /// Launches of jobs that wait.
+    Waiting,
+    /// Launches of jobs that start in the same entry.
+    Starting,
+    /// Puts into etcd.
+    Puts,
+}
+
+impl Work {
+    /// The body of a request for so many items; `number` is not used again.
+    fn body(self, items: u64, number: u64) -> Value {
+        let payload = "x".repeat(PAYLOAD_BYTES);
+        let item = |item: u64| match self {
+            Work::Waiting => json!({"event": "waiting", "params": payload}),
+            Work::Starting => json!({
+                "event": "starting", "params": payload, "executor": "caller", "lease_s": 3_600
+            }),
+            // In base64: sixteen digits stand for some twelve bytes.
+            Work::Puts => json!({
+                "key": format!("{:016}", number * items + item),
+                "value": "eHh4".repeat(PAYLOAD_BYTES / 3),
+            }),
+        };
+        match self {
+            _ if items == 1 => item(0),
+            Work::Waiting | Work::Starting => {
+                json!({"jobs": (0..items).map(item).collect::<Vec<_>>()})
+            }
+            Work::Puts => {
+                let puts = (0..items).map(|number| json!({"requestPut": item(number)}));
+                json!({"success": puts.collect::<Vec<_>>()})
+            }
+        }
+    }
+
+    fn path(self, items: u64) -> &'static str {
+        match self {
+            Work::Waiting | Work::Starting => "/v1/jobs",
+            Work::Puts if items == 1 => "/v3/kv/put",
+            Work::Puts => "/v3/kv/txn",
+        }
+    }
+}
 
 /// What one way came to.
 struct Measured {
-    per_second: f64,
+    items_per_second: f64,
     p50: Duration,
     p99: Duration,
+    /// Requests that were answered with a refusal.
+    refused: usize,
+}
+
+impl Measured {
+    fn cells(&self) -> String {
+        let ms = |time: Duration| time.as_secs_f64() * 1_000.0;
+        format!(
+            "{:>9.0} {:>8.2} {:>8.2}",
+            self.items_per_second,
+            ms(self.p50),
+            ms(self.p99)
+        )
+    }
 }
 
 #[tokio::main]
 async fn main() {
     let seconds = std::env::args().nth(1).map_or(Ok(5), |text| text.parse());
     let time = Duration::from_secs(seconds.expect("a number of seconds"));
-    let etcd = measure_etcd(time).await;
-    let cluster = Cluster::start().await;
-    let limits = json!([{"type": "job", "amount": 1}, {"type": "queue", "amount": 10_000_000}]);
-    cluster
-        .define_event("bench", json!({"limits": limits}))
-        .await;
+    println!("load before: {}", load());
+    let etcd = Etcd::start().await;
+    let cluster = Cluster::start_with(ClusterOptions {
+        flags: ["--profile", "fast"].map(str::to_owned).to_vec(),
+        ..ClusterOptions::default()
+    })
+    .await;
+    define(&cluster).await;
     let leader = cluster.leader().await;
-    let url = cluster.url(leader, "/v1/jobs");
-    let resident = || resident_kib(cluster.node(leader).process().id());
-    let before_kib = resident();
-    println!("connections  a request  launches/s   p50 ms   p99 ms  etcd puts/s   ratio");
-    let mut launched = 0.0;
-    for (place, (connections, items)) in WAYS.into_iter().enumerate() {
-        let measured = measure(time, connections, &url, &launch(items)).await;
-        let per_second = measured.per_second * items as f64;
-        launched += per_second * time.as_secs_f64();
-        let beside = match etcd.get(place) {
-            Some(etcd) if items == 1 => {
-                let ratio = per_second / etcd.per_second;
-                format!("{:>12.0} {ratio:>7.2}", etcd.per_second)
+
+    measure_memory(&cluster, leader).await;
+    println!();
+    println!(
+        "connections  a request  launches/s   p50 ms   p99 ms    puts/s   p50 ms   p99 ms  ratio"
+    );
+    for (connections, items) in WAYS {
+        let url = cluster.url(leader, "");
+        let launches = measure(time, connections, items, &url, Work::Waiting).await;
+        let beside = match &etcd {
+            Some(etcd) => {
+                let puts = measure(time, connections, items, &etcd.leader, Work::Puts).await;
+                tell_refused("etcd", &puts);
+                let ratio = launches.items_per_second / puts.items_per_second;
+                format!("{} {ratio:>6.2}", puts.cells())
             }
-            _ => String::new(),
+            None => String::new(),
         };
         println!(
-            "{connections:>11} {items:>10} {per_second:>11.0} {:>8.2} {:>8.2} {beside}",
-            ms(measured.p50),
-            ms(measured.p99)
+            "{connections:>11} {items:>10}   {} {beside}",
+            launches.cells()
         );
+        tell_refused("fermata", &launches);
     }
-    let took_kib = resident().saturating_sub(before_kib) as f64;
-    println!(
-        "{launched:.0} jobs wait; the leader took {:.1} MiB for {MEMORY_JOBS} of them, with {PAYLOAD_BYTES} bytes of \
-         parameters each",
-        took_kib / 1_024.0 * MEMORY_JOBS as f64 / launched
+    println!("\nthe same, of jobs that start at once:");
+    for (connections, items) in STARTING_WAYS {
+        let url = cluster.url(leader, "");
+        let starts = measure(time, connections, items, &url, Work::Starting).await;
+        println!("{connections:>11} {items:>10}   {}", starts.cells());
+        tell_refused("fermata", &starts);
+    }
+    assert_eq!(
+        cluster.leader().await,
+        leader,
+        "the leader changed: measure again"
     );
+    println!("load after: {}", load());
 }
 
-fn launch(items: u64) -> Value {
-    let job = json!({"event": "bench", "params": "x".repeat(PAYLOAD_BYTES)});
-    if items == 1 {
-        job
-    } else {
-        json!({"jobs": (0..items).map(|_| job.clone()).collect::<Vec<_>>()})
+async fn define(cluster: &Cluster) {
+    let client = cluster.client();
+    let mut settings = client.settings().await.expect("settings");
+    settings.unfinished_max = JOBS_MAX;
+    client.put_settings(&settings).await.expect("new settings");
+    let queue = json!({"type": "queue", "amount": JOBS_MAX});
+    let waiting = json!([{"type": "job", "amount": 1}, queue]);
+    cluster
+        .define_event("waiting", json!({"limits": waiting}))
+        .await;
+    let starting = json!([{"type": "job", "amount": 10_000_000}]);
+    cluster
+        .define_event("starting", json!({"limits": starting}))
+        .await;
+}
+
+/// Has so many jobs wait, and tells how far the leader's memory grew.
+async fn measure_memory(cluster: &Cluster, leader: u64) {
+    const ITEMS: u64 = 1_000;
+    let resident = || resident_kib(cluster.node(leader).process().id());
+    let before_kib = resident();
+    let url = cluster.url(leader, Work::Waiting.path(ITEMS));
+    let body = Work::Waiting.body(ITEMS, 0).to_string().into_bytes();
+    for number in 1..=MEASURED_JOBS / ITEMS {
+        let asking = cluster.http().ask(Method::POST, &url).bytes(body.clone());
+        let reply = asking.send().await;
+        assert!(reply.status.is_success(), "{}", reply.json);
+        if number * ITEMS == MEMORY_JOBS || number * ITEMS == MEASURED_JOBS {
+            let took_kib = resident().saturating_sub(before_kib);
+            let jobs = number * ITEMS;
+            println!(
+                "{jobs} jobs wait: the leader's memory grew by {:.1} MiB for each {MEMORY_JOBS} of \
+                 them, {} bytes a job beside its parameters of {PAYLOAD_BYTES}",
+                took_kib as f64 / 1_024.0 * MEMORY_JOBS as f64 / jobs as f64,
+                (took_kib * 1_024 / jobs).saturating_sub(PAYLOAD_BYTES as u64),
+            );
+        }
     }
 }
 
-/// Sends the request again and again on so many connections.
-async fn measure(time: Duration, connections: u64, url: &str, body: &Value) -> Measured {
+/// Sends requests on so many connections.
+async fn measure(time: Duration, connections: u64, items: u64, base: &str, work: Work) -> Measured {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
-    for _ in 0..connections {
-        let (url, body) = (url.to_owned(), body.to_string().into_bytes());
+    for connection in 0..connections {
+        let url = format!("{base}{}", work.path(items));
         tasks.spawn(async move {
             // Its own connection.
             let http = Http::default();
-            let mut latencies = Vec::new();
+            let (mut answered, mut refused) = (Vec::new(), 0);
+            let mut number = connection;
             while begun.elapsed() < time {
+                let body = work.body(items, number).to_string().into_bytes();
+                number += connections;
                 let sent = Instant::now();
-                let asking = http.ask(Method::POST, &url).bytes(body.clone());
-                let reply = asking.send().await;
-                assert!(reply.status.is_success(), "{}", reply.json);
-                latencies.push(sent.elapsed());
+                let reply = http.ask(Method::POST, &url).bytes(body).send().await;
+                if reply.status.is_success() {
+                    answered.push(sent.elapsed());
+                } else {
+                    refused += 1;
+                }
             }
-            latencies
+            (answered, refused)
         });
     }
-    let mut latencies = tasks.join_all().await.concat();
+    let mut latencies = Vec::new();
+    let mut refused = 0;
+    for (answered, refusals) in tasks.join_all().await {
+        latencies.extend(answered);
+        refused += refusals;
+    }
+    assert!(!latencies.is_empty(), "nothing was answered at {base}");
     latencies.sort_unstable();
     Measured {
-        per_second: latencies.len() as f64 / begun.elapsed().as_secs_f64(),
+        items_per_second: (latencies.len() as u64 * items) as f64 / begun.elapsed().as_secs_f64(),
         p50: latencies[latencies.len() / 2],
         p99: latencies[latencies.len() * 99 / 100],
+        refused,
     }
 }
 
-/// The ways with single items, with etcd; nothing where it is not installed.
-async fn measure_etcd(time: Duration) -> Vec<Measured> {
-    let is_there = Command::new("etcd").arg("--version").output().await;
-    if is_there.is_err() {
-        println!("etcd is not installed: nothing to compare with");
-        return Vec::new();
+fn tell_refused(who: &str, measured: &Measured) {
+    if measured.refused > 0 {
+        println!("            ({who} refused {} requests)", measured.refused);
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let _members: Vec<Process> = (0..ETCD_PORTS.len())
-        .map(|member| etcd_member(member, folder.path()))
+}
+
+/// Three members of etcd.
+struct Etcd {
+    /// The leader's URL.
+    leader: String,
+    /// They end with this.
+    _members: Vec<Process>,
+    _folder: TempDir,
+}
+
+impl Etcd {
+    /// Nothing where etcd is not installed.
+    async fn start() -> Option<Self> {
+        let version = Command::new("etcd").arg("--version").output().await;
+        let Ok(version) = version else {
+            println!("etcd is not installed: nothing to compare with");
+            return None;
+        };
+        let version = String::from_utf8_lossy(&version.stdout).into_owned();
+        println!("{}", version.lines().next().unwrap_or_default());
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let [clients, peers] = [free_urls(), free_urls()];
+        let members = (0..ETCD_MEMBERS)
+            .map(|member| etcd_member(member, &clients, &peers, folder.path()))
+            .collect();
+        Some(Self {
+            leader: etcd_leader(&clients).await,
+            _members: members,
+            _folder: folder,
+        })
+    }
+}
+
+/// A URL for each member, at ports that were free just now: etcd cannot choose its own.
+fn free_urls() -> Vec<String> {
+    let listeners: Vec<TcpListener> = (0..ETCD_MEMBERS)
+        .map(|_| TcpListener::bind("127.0.0.1:0").expect("a free port"))
         .collect();
-    let url =
-        |member: usize, path: &str| format!("http://127.0.0.1:{}{path}", ETCD_PORTS[member].0);
+    let urls = listeners.iter().map(|listener| {
+        let address = listener.local_addr().expect("an address");
+        format!("http://{address}")
+    });
+    urls.collect()
+}
+
+fn etcd_member(member: usize, clients: &[String], peers: &[String], folder: &Path) -> Process {
+    let name = |member: usize| format!("etcd-{member}");
+    let all = (0..ETCD_MEMBERS).map(|other| format!("{}={}", name(other), peers[other]));
+    let mut command = Command::new("etcd");
+    command.args(["--name", &name(member)]);
+    command.arg("--data-dir").arg(folder.join(name(member)));
+    command.args(["--listen-client-urls", &clients[member]]);
+    command.args(["--advertise-client-urls", &clients[member]]);
+    command.args(["--listen-peer-urls", &peers[member]]);
+    command.args(["--initial-advertise-peer-urls", &peers[member]]);
+    command.args(["--initial-cluster", &all.collect::<Vec<_>>().join(",")]);
+    Process::start(&name(member), command, folder)
+}
+
+async fn etcd_leader(clients: &[String]) -> String {
     let http = Http::default();
-    let leader = wait_for("etcd has a leader", DEADLINE, async || {
-        for member in 0..ETCD_PORTS.len() {
-            let asking = http.ask(Method::POST, &url(member, "/v3/maintenance/status"));
-            let reply = asking.json(&json!({})).try_send().await?;
+    wait_for("etcd has a leader", DEADLINE, async || {
+        for url in clients {
+            let status = format!("{url}/v3/maintenance/status");
+            let reply = http.ask(Method::POST, &status).json(&json!({}));
+            let reply = reply.try_send().await?;
             let leads = !reply.json["leader"].is_null()
                 && reply.json["leader"] == reply.json["header"]["member_id"];
             if leads {
-                return Some(member);
+                return Some(url.clone());
             }
         }
         None
     })
-    .await;
-    // Base64 of some key and of so many bytes.
-    let value = "eHh4".repeat(PAYLOAD_BYTES / 3);
-    let body = json!({"key": "a2V5", "value": value});
-    let mut measured = Vec::new();
-    for (connections, _) in WAYS.into_iter().filter(|(_, items)| *items == 1) {
-        measured.push(measure(time, connections, &url(leader, "/v3/kv/put"), &body).await);
-    }
-    measured
-}
-
-fn etcd_member(member: usize, folder: &Path) -> Process {
-    let (client, peer) = ETCD_PORTS[member];
-    let name = |member: usize| format!("etcd-{member}");
-    let peers = (0..ETCD_PORTS.len())
-        .map(|other| format!("{}=http://127.0.0.1:{}", name(other), ETCD_PORTS[other].1));
-    let peers: Vec<String> = peers.collect();
-    let client = format!("http://127.0.0.1:{client}");
-    let peer = format!("http://127.0.0.1:{peer}");
-    let mut command = Command::new("etcd");
-    command.args(["--name", &name(member)]);
-    command.arg("--data-dir").arg(folder.join(name(member)));
-    command.args(["--listen-client-urls", &client]);
-    command.args(["--advertise-client-urls", &client]);
-    command.args(["--listen-peer-urls", &peer]);
-    command.args(["--initial-advertise-peer-urls", &peer]);
-    command.args(["--initial-cluster", &peers.join(",")]);
-    Process::start(&name(member), command, folder)
+    .await
 }
 
 fn resident_kib(pid: u32) -> u64 {
@@ -185,6 +329,11 @@ fn resident_kib(pid: u32) -> u64 {
         .expect("Linux tells it")
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1_000.0
+/// The machine's load averages.
+fn load() -> String {
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells it");
+    text.split_whitespace()
+        .take(3)
+        .collect::<Vec<_>>()
+        .join(" ")
 }

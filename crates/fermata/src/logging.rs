@@ -9,7 +9,7 @@ use crate::error::CommandError;
 
 /// What is logged where nothing else is said: of Raft and its log, what is wrong; how they get
 /// about their work is theirs.
-const FILTER_DEFAULT: &str = "info,openraft=warn,chunked_wal=warn,raft_log=warn";
+const FILTER_DEFAULT: &str = "info,openraft=error,chunked_wal=error,raft_log=warn";
 
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]

@@ -171,6 +171,9 @@ impl Pool {
         let now = self.now();
         self.header.claim = entry.claim;
         self.header.takeovers += 1;
+        if before == 0 {
+            self.header.stats.since = now;
+        }
         let starting: Vec<JobNumber> = self
             .index
             .starting

@@ -59,9 +59,9 @@ impl Pool {
 
     /// Ends the current attempt without ending the job: it goes back to its place in the queue.
     pub(crate) fn put_back(&mut self, number: JobNumber, cause: PutBackCause, turn: &mut Turn) {
-        if self.release(number).is_none() {
+        let Some(attempt) = self.release(number) else {
             return;
-        }
+        };
         let now = self.now();
         self.header.stats.put_back += 1;
         let pool = self.jobs.change(&number, |job| {
@@ -75,7 +75,7 @@ impl Pool {
             );
             job.pool
         });
-        self.moved(number, turn);
+        self.moved_from(number, attempt.server, turn);
         if let Some(pool) = pool.flatten() {
             self.enqueue(number, pool);
         }
@@ -116,7 +116,9 @@ impl Pool {
             .get(&number)
             .and_then(|job| retry_of(job, &interned, result));
         if let Some((retry, delay_s)) = retry {
-            self.delay_retry(number, pool, retry, delay_s, turn);
+            let server = attempt.and_then(|attempt| attempt.server);
+            self.delay_retry(number, pool, retry, delay_s);
+            self.moved_from(number, server, turn);
         } else {
             self.finish(number, &interned, result, description, attempt, turn);
         }
@@ -128,7 +130,6 @@ impl Pool {
         pool: Option<ScopeNumber>,
         retry: u32,
         delay_s: u64,
-        turn: &mut Turn,
     ) {
         let now = self.now();
         let due = now.plus_s(delay_s);
@@ -141,7 +142,6 @@ impl Pool {
             job.state = State::Delayed { due };
             job.say(now, Note::Retry { retry, due });
         });
-        self.moved(number, turn);
     }
 
     fn finish(
@@ -154,6 +154,7 @@ impl Pool {
         turn: &mut Turn,
     ) {
         let now = self.now();
+        let server = attempt.as_ref().and_then(|attempt| attempt.server);
         let last = attempt.map(|attempt| LastAttempt {
             at: attempt.at,
             index: attempt.index,
@@ -201,7 +202,7 @@ impl Pool {
                 }
             }
         }
-        self.moved(number, turn);
+        self.moved_from(number, server, turn);
     }
 
     /// Counts the delayed members of a pool.

@@ -283,10 +283,8 @@ impl Pool {
         let first_start = definition.is_first_start();
         let Definition { event, node } = definition;
         let node_limits = node.map_or(&[][..], |node| &node.limits);
-        let mut limits = self.resolve(&launch.limits, *event, node_limits);
-        if first_start {
-            limits.truncate(LIMITS_MAX);
-        } else {
+        let limits = self.resolve(&launch.limits, *event, node_limits);
+        if !first_start {
             check_resolved(&limits)?;
         }
         let workflow = event.is_some_and(|event| event.kind == EventKind::Workflow);
@@ -476,7 +474,8 @@ impl Pool {
         self.consider(number, turn);
     }
 
-    /// Fixes the limits of a job that first falls due (S8).
+    /// Fixes the limits of a job that first falls due (S8). It is too late to refuse more of them
+    /// than a launch may have, and none is left out: there are at most as many as five lists hold.
     fn resolve_late(&mut self, number: JobNumber) {
         let unresolved = self
             .jobs
@@ -494,7 +493,6 @@ impl Pool {
             .and_then(|event| self.events.get(event));
         let event = event.map(|stored| &stored.event);
         terms.limits = self.resolve(&unresolved.launch, event, &unresolved.node);
-        terms.limits.truncate(LIMITS_MAX);
         let new = self.number_of_terms(terms);
         self.index.interner.refer(new);
         self.jobs.change(&number, |job| job.terms = new);

@@ -66,6 +66,8 @@ pub struct Move {
     pub job: Box<str>,
     /// How it stands now.
     pub standing: Standing,
+    /// The server whose attempt ended with it, if one did.
+    pub left: Option<Box<str>>,
 }
 
 /// How a job stands.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 /// Most earlier incarnations that are remembered.
-pub const SUPERSEDED_MAX: usize = 16;
+pub const SUPERSEDED_MAX: usize = 64;
 
 /// A target that executes jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,7 +18,8 @@ pub struct Server {
     pub revision: u64,
     /// The life of its worker that was seen last.
     pub incarnation: Option<Box<str>>,
-    /// Earlier lives, the latest last: none of them may come back (S42).
+    /// Earlier lives, the latest last: none of them may come back (S42). One that is older than
+    /// these would be taken for a new one; all that it held was given up long ago.
     pub superseded: Vec<Box<str>>,
     /// False until it is seen, and once it was silent for too long (S42).
     pub online: bool,

@@ -231,12 +231,25 @@ impl Pool {
 
     /// Notes that a job stands otherwise than before.
     pub(crate) fn moved(&self, number: JobNumber, turn: &mut Turn) {
-        if let Some(job) = self.jobs.get(&number) {
-            turn.moves.push(Move {
-                job: job.id.clone(),
-                standing: self.standing_of(job),
-            });
-        }
+        self.moved_from(number, None, turn);
+    }
+
+    /// The same, where an attempt ended with it: its server is told too.
+    pub(crate) fn moved_from(
+        &self,
+        number: JobNumber,
+        server: Option<ServerNumber>,
+        turn: &mut Turn,
+    ) {
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let left = server.and_then(|server| self.servers.get(&server));
+        turn.moves.push(Move {
+            job: job.id.clone(),
+            standing: self.standing_of(job),
+            left: left.map(|server| server.definition.id.clone()),
+        });
     }
 
     /// The scope of a name, made if it is not there.

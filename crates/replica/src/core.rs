@@ -17,7 +17,7 @@ use fermata_calendar::Zone;
 use fermata_pool::time::{Instant, Stamp};
 use openraft::async_runtime::WatchReceiver;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -54,7 +54,12 @@ pub(crate) struct Core {
     /// Rung when a lease came that may be the next to run out.
     pub(crate) leases_changed: Notify,
     pub(crate) stopping: AtomicBool,
+    /// When a leader was heard last, in monotonic microseconds.
+    leader_heard_us: AtomicI64,
 }
+
+/// For how many leases a leader may be silent before it is no longer named.
+const LEADER_SILENT_LEASES_MAX: u32 = 2;
 
 /// This member's clock, and what the others' showed.
 #[derive(Default)]
@@ -103,6 +108,7 @@ impl Core {
             leases: Mutex::new(None),
             leases_changed: Notify::new(),
             stopping: AtomicBool::new(false),
+            leader_heard_us: AtomicI64::new(i64::MIN),
         }
     }
 
@@ -127,9 +133,20 @@ impl Core {
         self.member(leader?)
     }
 
-    /// Who is to be asked instead of this member.
+    /// A leader was heard: it sent what this member took.
+    pub(crate) fn leader_heard(&self) {
+        let now_us = self.time.monotonic_us();
+        self.leader_heard_us.store(now_us, Ordering::Relaxed);
+    }
+
+    /// Who is to be asked instead of this member. Not one that has been silent for so long that
+    /// the others would elect another: openraft goes on naming it while there is no majority.
     pub(crate) fn other_leader(&self) -> Option<Member> {
-        self.leader().filter(|leader| leader.node != self.node)
+        let heard_us = self.leader_heard_us.load(Ordering::Relaxed);
+        let silent_us = self.time.monotonic_us().saturating_sub(heard_us);
+        let silent = clock::from_us(silent_us) > self.timing.lease() * LEADER_SILENT_LEASES_MAX;
+        self.leader()
+            .filter(|leader| leader.node != self.node && !silent)
     }
 
     /// The leases of the claim in force.

@@ -27,5 +27,5 @@ pub use fermata_calendar::Zone;
 pub use format::wire::FORWARDED_BYTES_MAX;
 pub use membership::{ADDRESS_BYTES_MAX, MEMBERS_MAX};
 pub use refused::{ForwardError, HeardError, MembershipError, ProposeError};
-pub use replica::{ForwardedHandler, Proposed, Replica, ServerLease};
+pub use replica::{ForwardedHandler, Proposed, Replica, ServerLease, SnapshotTaken};
 pub use status::{Leadership, MemberStatus, Role, Status};

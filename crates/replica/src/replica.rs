@@ -67,6 +67,15 @@ impl ServerLease {
     }
 }
 
+/// A snapshot that is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SnapshotTaken {
+    /// The last entry that it covers.
+    pub index: u64,
+    /// Its length.
+    pub bytes: u64,
+}
+
 /// Answers what another member forwarded: opaque bytes in, opaque bytes out.
 pub type ForwardedHandler =
     Arc<dyn Fn(Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> + Send + Sync>;
@@ -278,6 +287,32 @@ impl Replica {
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.inner.core)
+    }
+
+    /// Takes a snapshot, as happens by itself whenever the log has grown enough. Returns once one is
+    /// durable that covers all that was applied here when this was called.
+    ///
+    /// # Errors
+    /// The core has stopped.
+    pub async fn take_snapshot(&self) -> Result<SnapshotTaken, ReplicaError> {
+        let core = &self.inner.core;
+        let wanted = *core.state.applied().borrow();
+        let mut metrics = core.raft.metrics();
+        loop {
+            let taken = metrics.borrow_watched().snapshot.map(|id| id.index);
+            if let Some(index) = taken.filter(|index| *index >= wanted) {
+                let bytes = core.state.growth().snapshot_bytes;
+                return Ok(SnapshotTaken { index, bytes });
+            }
+            // Ignored while an earlier one is being built, and then asked for again.
+            let asked = core.raft.trigger().snapshot().await;
+            asked.map_err(|cause| ReplicaError::Core {
+                cause: Box::new(cause),
+            })?;
+            while metrics.borrow_watched().snapshot.map(|id| id.index) == taken {
+                metrics.changed().await.map_err(|_| ReplicaError::Stopped)?;
+            }
+        }
     }
 
     /// Hands leadership to the named member, or to the one that is least behind; says to whom.

@@ -137,7 +137,10 @@ impl Status {
                 (_, ServerState::Candidate) => Role::Candidate,
                 (_, ServerState::Leader) => Role::Leader,
             },
-            leader: metrics.current_leader,
+            leader: match metrics.state {
+                ServerState::Leader => metrics.current_leader,
+                _ => core.other_leader().map(|leader| leader.node),
+            },
             members: members.collect(),
             changing: membership.get_joint_config().len() > 1,
             last_log: metrics.last_log_index,

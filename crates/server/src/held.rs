@@ -53,7 +53,7 @@ pub(crate) async fn hold(State(edge): State<Edge>, mut request: Request, next: N
     if is_forwarded || request.method() == Method::HEAD {
         return next.run(request).await;
     }
-    let hold = match asked(&mut request) {
+    let mut hold = match asked(&mut request) {
         Ok(Some(hold)) => hold,
         Ok(None) => return next.run(request).await,
         Err(problem) => return Refused::from(problem).into_response(),
@@ -64,9 +64,9 @@ pub(crate) async fn hold(State(edge): State<Edge>, mut request: Request, next: N
     if let Some(place) = place
         && let Err(refused) = place.hold()
     {
-        // What was launched stays launched: the client may ask for the job.
+        // What was launched stays launched: it is answered as if its time had ended.
         tracing::debug!(problem = %refused.problem, "an answer is not held");
-        return answered;
+        hold.until = Instant::now();
     }
     let (parts, body) = answered.into_parts();
     let body = match body.collect().await {

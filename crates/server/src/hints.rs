@@ -113,9 +113,10 @@ impl Hints {
     fn tell(&self, applied: &Applied) {
         let moves = &applied.moves;
         self.jobs.wake_each(moves.iter().map(|moved| &*moved.job));
-        // A worker has work when an attempt starts, and when an active one is told to stop.
-        self.servers
-            .wake_each(moves.iter().filter_map(|moved| match &moved.standing {
+        // A worker has work when an attempt starts, and when one that it holds is told to stop or
+        // is no longer its own.
+        self.servers.wake_each(moves.iter().flat_map(|moved| {
+            let holds = match &moved.standing {
                 Standing::Starting { server, .. } | Standing::Active { server, .. } => {
                     server.as_deref()
                 }
@@ -123,7 +124,9 @@ impl Hints {
                 | Standing::Queued
                 | Standing::Complete { .. }
                 | Standing::Aborted { .. } => None,
-            }));
+            };
+            holds.into_iter().chain(moved.left.as_deref())
+        }));
     }
 }
 
@@ -144,6 +147,7 @@ mod tests {
                 .map(|(job, standing)| Move {
                     job: (*job).into(),
                     standing: standing.clone(),
+                    left: None,
                 })
                 .collect(),
         }

@@ -1,19 +1,24 @@
 //! Everything in which the pool and the list differ.
 
-use crate::history::{Gate, Model, Scope};
-use crate::rules::Answer;
+use crate::commands::Answer;
+use crate::history::{Fact, Gate, Lease, Model, Scope};
 use crate::terms;
 use crate::windows::Opening;
 use fermata_pool::Pool;
-use fermata_pool::command::Claim;
+use fermata_pool::command::{Claim, Command, Executor};
 use fermata_pool::job::Note;
-use fermata_pool::outcome::{NotLeader, Outcome};
+use fermata_pool::outcome::{Move, NotLeader, Outcome, Reason};
+use fermata_pool::scope as pool_scope;
 use fermata_pool::time::Instant;
 use std::fmt::Debug;
 
 /// The first difference, in words.
 pub(crate) type Differs = Result<(), String>;
 
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "what is compared is made on the spot"
+)]
 fn same<T: PartialEq + Debug>(what: impl Into<String>, model: T, pool: T) -> Differs {
     if model == pool {
         return Ok(());
@@ -59,6 +64,7 @@ pub(crate) fn states(model: &Model, pool: &Pool) -> Differs {
     windows(model, pool)?;
     servers(model, pool)?;
     leases(model, pool)?;
+    stats(model, pool)?;
     same("next deadline", model.next_deadline(), pool.next_deadline())?;
     pool.check_invariants()
 }
@@ -144,19 +150,17 @@ fn queues(model: &Model, pool: &Pool) -> Differs {
         let head = heads
             .iter()
             .find(|head| terms::pool_of(&jobs[**head]) == *name);
-        let gate = head.map(|head| {
-            let gate = match model.waits_for(*head) {
-                None => "Due",
-                Some(Gate::Slot) => "Slot",
-                Some(Gate::Rate(_)) => "Rate",
-                Some(Gate::Server) => "Server",
-            };
-            (jobs[*head].id(), gate.to_string())
-        });
+        let gate = head.map(|head| (jobs[*head].id(), model.waits_for(*head)));
         let found = view.as_ref().and_then(|view| view.head).map(|(id, gate)| {
-            let gate = format!("{gate:?}");
-            let kind = gate.split('(').next().unwrap_or_default();
-            (id, kind.to_string())
+            let gate = match gate {
+                pool_scope::Gate::Due => None,
+                pool_scope::Gate::Slot => Some(Gate::Slot),
+                pool_scope::Gate::Server => Some(Gate::Server),
+                pool_scope::Gate::Rate(number) => {
+                    pool.scope_name(number).map(|name| Gate::Rate(name.into()))
+                }
+            };
+            (id, gate)
         });
         same(format!("head of {name}"), gate, found)?;
     }
@@ -225,21 +229,122 @@ fn servers(model: &Model, pool: &Pool) -> Differs {
         same(format!("held by {id}"), held, found)?;
         let view = pool.server(id).ok_or("a listed server")?;
         same(format!("{id} online"), server.online, view.online)?;
+        same(format!("{id} heard"), server.lease.heard_at, view.heard_at)?;
+        let seen_under = server.lease.seen_under as u64;
+        same(format!("{id} seen"), seen_under, view.seen_under)?;
     }
     Ok(())
 }
 
 fn leases(model: &Model, pool: &Pool) -> Differs {
-    let leased: Vec<(String, u32)> = model
+    let takeovers = model.takeovers();
+    let leased: Vec<_> = model
         .jobs()
         .iter()
         .filter(|job| !job.is_final())
-        .filter(|job| job.plan.executor == fermata_pool::command::Executor::Caller)
-        .map(|job| (job.id().to_string(), job.plan.lease_s))
+        .filter(|job| job.plan.executor == Executor::Caller)
+        .map(|job| {
+            let Lease {
+                heard_at,
+                seen_under,
+            } = job.lease;
+            let id = job.id().to_string();
+            (id, job.plan.lease_s, heard_at, seen_under == takeovers)
+        })
         .collect();
-    let found: Vec<(String, u32)> = pool
+    let found: Vec<_> = pool
         .leases()
-        .map(|lease| (lease.job.to_string(), lease.lease_s))
+        .map(|it| (it.job.to_string(), it.lease_s, it.heard_at, it.seen))
         .collect();
     same("leases", leased, found)
+}
+
+/// Compares what is counted with how often it happened since the last reset (S44).
+fn stats(model: &Model, pool: &Pool) -> Differs {
+    let reset = |fact: &Fact| matches!(fact, Fact::Told(Command::ResetStats));
+    let since = model.facts.iter().rposition(reset).unwrap_or(0);
+    let facts = &model.facts[since..];
+    let count =
+        |counts: &dyn Fn(&Fact) -> bool| facts.iter().filter(|fact| counts(fact)).count() as u64;
+    let ended = |wanted: &dyn Fn(&Result<i32, Reason>) -> bool| {
+        count(&|fact| matches!(fact, Fact::Ended { result, .. } if wanted(result)))
+    };
+    let stats = pool.stats();
+    let taken = |fact: &Fact| match fact {
+        Fact::Started(start) => start.taken.len() as u64,
+        _ => 0,
+    };
+    let counted = [
+        (
+            "launched",
+            count(&|it| matches!(it, Fact::Launched { .. })),
+            stats.launched,
+        ),
+        (
+            "started",
+            count(&|it| matches!(it, Fact::Started(_))),
+            stats.started,
+        ),
+        (
+            "confirmed",
+            count(&|it| matches!(it, Fact::Confirmed(_))),
+            stats.confirmed,
+        ),
+        (
+            "put back",
+            count(&|it| matches!(it, Fact::PutBack { .. })),
+            stats.put_back,
+        ),
+        ("succeeded", ended(&|it| *it == Ok(0)), stats.succeeded),
+        (
+            "failed",
+            ended(&|it| matches!(it, Ok(code) if *code != 0)),
+            stats.failed,
+        ),
+        ("acquired", facts.iter().map(taken).sum(), stats.acquired),
+    ];
+    for (what, model, pool) in counted {
+        same(format!("count of {what}"), model, pool)?;
+    }
+    for (reason, pool) in Reason::ALL.into_iter().zip(stats.aborted) {
+        same(reason.code(), ended(&|it| *it == Err(reason)), pool)?;
+    }
+    Ok(())
+}
+
+/// The last move of each job in an entry is how it stands (S36: moves are hints).
+pub(crate) fn moves(moves: &[Move], pool: &Pool) -> Differs {
+    for (place, last) in moves.iter().enumerate() {
+        if moves[place + 1..].iter().all(|later| later.job != last.job)
+            && let Some(standing) = pool.standing(&last.job)
+        {
+            same(
+                format!("last move of {}", last.job),
+                standing,
+                last.standing.clone(),
+            )?;
+        }
+    }
+    Ok(())
+}
+
+/// A window keeps its number while it is open, and no other opening ever has it (S26).
+pub(crate) fn openings(known: &mut Vec<(usize, u64)>, model: &Model, pool: &Pool) -> Differs {
+    for scope in model.scopes() {
+        let (Some(window), Some(found)) = (model.window(&scope), pool.window(&scope, model.now()))
+        else {
+            continue;
+        };
+        let pair = (window.number, found.number);
+        let clashes = |it: &&(usize, u64)| (it.0 == pair.0) != (it.1 == pair.1);
+        if let Some(other) = known.iter().find(clashes) {
+            return Err(format!(
+                "{scope} is opening {pair:?}, but {other:?} was seen before"
+            ));
+        }
+        if !known.contains(&pair) {
+            known.push(pair);
+        }
+    }
+    Ok(())
 }

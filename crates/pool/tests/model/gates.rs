@@ -93,8 +93,10 @@ impl Model {
         };
         let named = |id: &str, groups: &[Box<str>]| {
             let targets = &job.plan.targets;
-            let names = |target: &Box<str>| **target == *id || groups.contains(target);
-            targets.is_empty() || targets.iter().any(names)
+            targets.is_empty()
+                || targets
+                    .iter()
+                    .any(|target| **target == *id || groups.contains(target))
         };
         self.servers()
             .iter()
@@ -129,7 +131,13 @@ impl Model {
                 && plan.executor == Executor::Server
                 && plan.event.as_deref() == event
         };
-        self.facts.iter().rev().find_map(|fact| match fact {
+        // What is defined anew after it was deleted is another event.
+        let is_gone = |fact: &Fact| match fact {
+            Fact::Told(Command::DeleteEvent { event: gone, .. }) => event == Some(&**gone),
+            _ => false,
+        };
+        let mut since = self.facts.iter().rev().take_while(|fact| !is_gone(fact));
+        since.find_map(|fact| match fact {
             Fact::Started(start) if in_turn(jobs[start.job].plan) => start.server.clone(),
             _ => None,
         })

@@ -69,6 +69,7 @@ pub(crate) enum Fact {
         incarnation: Box<str>,
     },
     Offline(Box<str>),
+    CallerSeen(Number),
     Launched {
         job: Number,
         request: Box<Launch>,
@@ -162,9 +163,55 @@ pub(crate) struct Job<'a> {
     pub(crate) stop: Option<Reason>,
     pub(crate) forgotten: bool,
     pub(crate) warnings: Vec<(&'static str, &'a [Number])>,
+    pub(crate) lease: Lease,
 }
 
-impl Job<'_> {
+/// From when someone's silence counts, and under which takeover it was seen last (S41).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub(crate) heard_at: Instant,
+    pub(crate) seen_under: usize,
+}
+
+impl Lease {
+    /// What was heard and committed counts; what was heard besides lives in the leader alone.
+    fn hear(&mut self, now: Instant, takeovers: usize) {
+        *self = Lease {
+            heard_at: now,
+            seen_under: takeovers,
+        };
+    }
+
+    /// A takeover gives a full lease anew to those seen since the takeover before.
+    fn take_over(&mut self, now: Instant, takeovers: usize) {
+        if self.seen_under == takeovers - 1 {
+            self.heard_at = now;
+        }
+    }
+}
+
+impl<'a> Job<'a> {
+    fn launched(number: Number, request: &'a Launch, plan: &'a Plan, lease: Lease) -> Job<'a> {
+        Job {
+            number,
+            request,
+            plan,
+            limits: None,
+            phase: Phase::Queued,
+            put_back: false,
+            attempt: 0,
+            timeouts: 0,
+            retries: 0,
+            start: None,
+            confirmed_at: lease.heard_at,
+            ended_at: lease.heard_at,
+            stop: None,
+            forgotten: false,
+            warnings: Vec::new(),
+            lease,
+        }
+    }
+
     pub(crate) fn id(&self) -> &str {
         &self.request.id
     }
@@ -195,6 +242,7 @@ pub(crate) struct Server<'a> {
     pub(crate) definition: &'a ServerDefinition,
     pub(crate) online: bool,
     pub(crate) incarnations: Vec<&'a str>,
+    pub(crate) lease: Lease,
 }
 
 /// The naive implementation: a list.
@@ -242,26 +290,24 @@ impl Model {
     pub(crate) fn jobs(&self) -> Vec<Job<'_>> {
         let mut jobs: Vec<Job<'_>> = Vec::new();
         let mut now = Instant::EPOCH;
+        let mut takeovers = 0;
         for fact in &self.facts {
             match fact {
                 Fact::Entry { at, .. } => now = *at,
-                Fact::Launched { job, request, plan } => jobs.push(Job {
-                    number: *job,
-                    request,
-                    plan,
-                    limits: None,
-                    phase: Phase::Queued,
-                    put_back: false,
-                    attempt: 0,
-                    timeouts: 0,
-                    retries: 0,
-                    start: None,
-                    confirmed_at: now,
-                    ended_at: now,
-                    stop: None,
-                    forgotten: false,
-                    warnings: Vec::new(),
-                }),
+                Fact::Takeover(_) => {
+                    takeovers += 1;
+                    for job in &mut jobs {
+                        job.lease.take_over(now, takeovers);
+                    }
+                }
+                Fact::CallerSeen(job) => jobs[*job].lease.hear(now, takeovers),
+                Fact::Launched { job, request, plan } => {
+                    let heard = Lease {
+                        heard_at: now,
+                        seen_under: takeovers,
+                    };
+                    jobs.push(Job::launched(*job, request, plan, heard));
+                }
                 Fact::Resolved { job, limits } => jobs[*job].limits = Some(limits),
                 Fact::Warned {
                     job,
@@ -389,8 +435,17 @@ impl Model {
     /// Every server that is defined, by id.
     pub(crate) fn servers(&self) -> Vec<Server<'_>> {
         let mut servers: Vec<Server<'_>> = Vec::new();
+        let mut now = Instant::EPOCH;
+        let mut takeovers = 0;
         for fact in &self.facts {
             match fact {
+                Fact::Entry { at, .. } => now = *at,
+                Fact::Takeover(_) => {
+                    takeovers += 1;
+                    for server in servers.iter_mut().filter(|it| it.online) {
+                        server.lease.take_over(now, takeovers);
+                    }
+                }
                 Fact::Told(Command::PutServer(definition)) => {
                     match named(&mut servers, &definition.id) {
                         Some(server) => server.definition = definition,
@@ -398,6 +453,7 @@ impl Model {
                             definition,
                             online: false,
                             incarnations: Vec::new(),
+                            lease: Lease::default(),
                         }),
                     }
                 }
@@ -409,10 +465,12 @@ impl Model {
                     incarnation,
                 } => {
                     if let Some(server) = named(&mut servers, server) {
-                        server.online = true;
                         if server.incarnations.last() != Some(&&**incarnation) {
                             server.incarnations.push(incarnation);
+                            server.lease = Lease::default();
                         }
+                        server.online = true;
+                        server.lease.hear(now, takeovers);
                     }
                 }
                 Fact::Offline(server) => {

@@ -112,6 +112,8 @@ impl Driver {
         tokio::select! {
             changed = self.metrics.changed() => self.stopped = changed.is_err(),
             ready = self.gatherer.ready() => self.stopped = ready.is_none(),
+            // A leader that falls silent changes nothing by itself.
+            () = tokio::time::sleep(self.core.timing.lease()) => {}
             Some(wish) = self.wishes.recv() => {
                 // Whoever wished may have gone.
                 let _ = wish.tried.send(false);

@@ -166,8 +166,11 @@ async fn answer(
                 entries: wire::entries(&entries, tail)?,
                 leader_commit: committed.map(Into::into),
             };
-            let response = core.raft.append_entries(request).await;
-            Ok(appended(&response.map_err(stopped)?))
+            let response = core.raft.append_entries(request).await.map_err(stopped)?;
+            if !matches!(response, AppendEntriesResponse::HigherVote(_)) {
+                core.leader_heard();
+            }
+            Ok(appended(&response))
         }
         Request::Clock => Ok(Answer::Clock {
             wall_us: core.time.wall_us(),

@@ -236,6 +236,9 @@ fn rates_open_at(pool: &Pool, view: &Row<'_>, at: Instant) -> Option<Instant> {
     for name in names {
         if let Some(window) = pool.window(&name, at) {
             opens = opens.max(window.next_at?);
+        } else if let Some(sizes) = pool.override_of(&name).filter(|it| it.count == Some(0)) {
+            // Closed from above, until the override goes.
+            opens = opens.max(sizes.expires_at?);
         }
     }
     Some(opens)

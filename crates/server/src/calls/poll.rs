@@ -115,7 +115,11 @@ pub(crate) async fn poll(
     let lease = timeout_at(deadline.at, heard)
         .await
         .map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
-    if edge.polls.begin(&poll) {
+    let is_first = edge.replica.read(|pool| {
+        edge.polls
+            .begin(&poll, |server| pool.server(server).is_some())
+    });
+    if is_first {
         // Held polls of an older incarnation are answered at once.
         edge.hints.servers.wake(&poll.server);
     }
@@ -393,7 +397,7 @@ impl News {
 
 impl Polls {
     /// A poll has come. True where it is the first of its incarnation under this claim.
-    fn begin(&self, poll: &Poll) -> bool {
+    fn begin(&self, poll: &Poll, is_there: impl Fn(&str) -> bool) -> bool {
         let mut polls = self.lock();
         let is_known = polls.get(&poll.server).is_some_and(|memory| {
             memory.claim == poll.claim && memory.incarnation == poll.incarnation
@@ -406,8 +410,8 @@ impl Polls {
                 said: HashMap::new(),
             };
             polls.insert(poll.server.clone(), memory);
-            // Of servers that no longer poll, or of an earlier claim, nothing is kept.
-            polls.retain(|_, memory| memory.claim == poll.claim);
+            // Of servers that were deleted, or of an earlier claim, nothing is kept.
+            polls.retain(|server, memory| memory.claim == poll.claim && is_there(server));
         }
         !is_known
     }

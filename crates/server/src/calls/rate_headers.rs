@@ -42,7 +42,10 @@ pub(crate) fn tightest(pool: &Pool, view: &JobView<'_>, at: Instant) -> Option<R
         .chain(buckets.map(|bucket| (bucket.name.into(), bucket.settings)))
         .map(|(name, settings)| match pool.window(&name, at) {
             Some(window) => Rate::open(name, &window, at),
-            None => Rate::unopened(name, &settings),
+            None => {
+                let settings = settings.under(pool.override_of(&name));
+                Rate::unopened(name, &settings)
+            }
         })
         .min_by_key(|rate| rate.remaining)
 }
