@@ -17,10 +17,13 @@ use tokio::time::Instant;
 
 const LONG_MS: u64 = 600_000;
 
+/// Most executions that wait for the test to look at them.
+const RUNS_MAX: usize = 1_024;
+
 /// A worker whose executors are played by the test.
 struct Bench {
     node: FakeNode,
-    runs: mpsc::UnboundedReceiver<Executing>,
+    runs: mpsc::Receiver<Executing>,
     drain: Option<oneshot::Sender<()>>,
     worker: JoinHandle<Result<(), WorkerError>>,
 }
@@ -39,7 +42,7 @@ impl Bench {
             ..ClientOptions::default()
         };
         let client = Client::connect_with([&node.url], options).expect("a URL");
-        let (sender, runs) = mpsc::unbounded_channel();
+        let (sender, runs) = mpsc::channel(RUNS_MAX);
         let execute = move |run| executor(run, sender.clone());
         let (drain, drained) = oneshot::channel();
         let options = WorkerOptions {
@@ -117,10 +120,11 @@ impl Bench {
     }
 }
 
-async fn executor(run: Run, sender: mpsc::UnboundedSender<Executing>) -> Ending {
+async fn executor(run: Run, sender: mpsc::Sender<Executing>) -> Ending {
     let (end, ended) = oneshot::channel();
     sender
         .send(Executing { run, end })
+        .await
         .expect("the test listens");
     match ended.await {
         Ok(ending) => ending,
@@ -501,7 +505,7 @@ async fn an_executor_that_panics_is_an_end() {
         Ending::default()
     };
     let worker = tokio::spawn(worker::run(client, options, execute, pending()));
-    let (_sender, runs) = mpsc::unbounded_channel();
+    let (_sender, runs) = mpsc::channel(RUNS_MAX);
     let mut bench = Bench {
         node,
         runs,

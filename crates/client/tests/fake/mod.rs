@@ -23,6 +23,9 @@ use tokio::task::JoinHandle;
 /// The deadline of every wait in the tests.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(20);
 
+/// Most requests that wait for the test to look at them; more wait on their connections.
+const ASKED_MAX: usize = 1_024;
+
 /// Waits for a condition, not for a time.
 pub(crate) async fn soon<T>(what: &str, happens: impl Future<Output = T>) -> T {
     tokio::time::timeout(DEADLINE, happens)
@@ -78,7 +81,7 @@ impl Asked {
 
 pub(crate) struct FakeNode {
     pub(crate) url: String,
-    asked: mpsc::UnboundedReceiver<Asked>,
+    asked: mpsc::Receiver<Asked>,
     /// What came while the test waited for something else.
     kept: VecDeque<Asked>,
     server: JoinHandle<()>,
@@ -94,7 +97,7 @@ impl FakeNode {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let address = listener.local_addr().expect("bound");
-        let (sender, asked) = mpsc::unbounded_channel();
+        let (sender, asked) = mpsc::channel(ASKED_MAX);
         let server = tokio::spawn(serve(listener, sender));
         Self {
             url: format!("http://{address}"),
@@ -140,7 +143,7 @@ pub(crate) async fn dead_url() -> String {
     format!("http://{address}")
 }
 
-async fn serve(listener: TcpListener, sender: mpsc::UnboundedSender<Asked>) {
+async fn serve(listener: TcpListener, sender: mpsc::Sender<Asked>) {
     let mut connections = tokio::task::JoinSet::new();
     loop {
         let (stream, _) = listener.accept().await.expect("accepts");
@@ -157,18 +160,19 @@ async fn serve(listener: TcpListener, sender: mpsc::UnboundedSender<Asked>) {
 
 async fn exchange(
     request: http::Request<Incoming>,
-    sender: mpsc::UnboundedSender<Asked>,
+    sender: mpsc::Sender<Asked>,
 ) -> Result<http::Response<Full<Bytes>>, Box<dyn std::error::Error + Send + Sync>> {
     let (parts, body) = request.into_parts();
     let body = body.collect().await?.to_bytes();
     let (reply, answered) = oneshot::channel();
-    sender.send(Asked {
+    let asked = Asked {
         method: parts.method.to_string(),
         target: parts.uri.to_string(),
         headers: parts.headers,
         body: serde_json::from_slice(&body).unwrap_or(Value::Null),
         reply,
-    })?;
+    };
+    sender.send(asked).await?;
     // Without a reply the error closes the connection.
     let reply = answered.await?;
     let mut response = http::Response::builder().status(reply.status);
