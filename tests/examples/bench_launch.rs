@@ -34,7 +34,7 @@ const MEMORY_JOBS: u64 = 100_000;
 /// Waiting jobs for which it is measured: enough that what is taken once does not count for much.
 const MEASURED_JOBS: u64 = 500_000;
 /// More jobs than are launched.
-const JOBS_MAX: u64 = 100_000_000;
+const JOBS_MAX: u64 = 10_000_000;
 /// How many members etcd has.
 const ETCD_MEMBERS: usize = 3;
 
