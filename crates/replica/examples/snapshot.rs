@@ -161,15 +161,21 @@ fn gaps(applied: &[Instant], from: Instant, to: Instant) -> Vec<Duration> {
 fn tell(span: &str, applied: &[Instant], from: Instant, to: Instant) -> Duration {
     let gaps = gaps(applied, from, to);
     let longest = gaps.last().copied().unwrap_or_default();
+    let pairs = applied.windows(2);
+    let at = pairs.filter(|pair| pair[1] - pair[0] == longest).last();
+    let began = at.map_or(Duration::ZERO, |pair| {
+        pair[0].saturating_duration_since(from)
+    });
     let typical = gaps.get(gaps.len() / 2).copied().unwrap_or_default();
     let rare = gaps.get(gaps.len() * 999 / 1_000).copied();
     println!(
-        "{span:<24} {:>7.1} s {:>9} {:>9.2} {:>9.2} {:>9.2}",
+        "{span:<24} {:>7.1} s {:>9} {:>9.2} {:>9.2} {:>9.2} {:>7.1} s",
         (to - from).as_secs_f64(),
         gaps.len(),
         ms(typical),
         ms(rare.unwrap_or_default()),
         ms(longest),
+        began.as_secs_f64(),
     );
     longest
 }
@@ -251,8 +257,8 @@ async fn run(jobs: u64, members: usize) -> Fallible<Duration> {
 
     println!("{launched} more were launched meanwhile, by {PROPOSERS} at a time");
     println!(
-        "{:<24} {:>9} {:>9} {:>9} {:>9} {:>9}",
-        "gaps between entries", "time", "entries", "p50 ms", "p99.9 ms", "most ms"
+        "{:<24} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9}",
+        "gaps between entries", "time", "entries", "p50 ms", "p99.9 ms", "most ms", "began at"
     );
     tell("before", &applied, begun, before);
     let longest = tell("while it was built", &applied, before, after);

@@ -6,7 +6,8 @@
 //!
 //! A snapshot never stops the world: a walk of the pool begins between two entries, then hands
 //! out [`ROWS_PER_STEP`] rows at a time while further entries are applied, and what it hands out is
-//! the state as it was when it began. A snapshot from a peer is read into a new pool beside the
+//! the state as it was when it began. It never has the disk for longer than a step at a time, and
+//! pauses as long as it had it: the log is there, too. A snapshot from a peer is read into a new pool beside the
 //! old one, made durable, and put in its place under one lock: all or nothing.
 //!
 //! Caveats: while a snapshot is installed both pools are in memory. Blank and membership entries
@@ -26,10 +27,14 @@ use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
 
 /// Rows that a snapshot takes under one lock: well below a millisecond.
 pub const ROWS_PER_STEP: usize = 500;
+/// The longest pause between two steps of a snapshot.
+const PAUSE_MAX: Duration = Duration::from_millis(50);
 /// Applied entries that a listener may be behind before it must ask the state again.
 pub const EVENTS_MAX: usize = 4_096;
 
@@ -334,12 +339,14 @@ impl SnapshotBuilder {
             if let Some(fault) = fault {
                 return Err(fault.into());
             }
+            let begun = Instant::now();
             writer.write(&stream).await?;
             stream.clear();
             if !more {
                 return Ok(Some(rows));
             }
-            tokio::task::yield_now().await;
+            // The log has the disk to itself for as long as the snapshot had a part of it.
+            tokio::time::sleep(begun.elapsed().min(PAUSE_MAX)).await;
         }
     }
 }

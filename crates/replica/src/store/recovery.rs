@@ -29,11 +29,16 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Bytes of pages that sled keeps in memory.
 const CACHE_BYTES: u64 = 64 << 20;
 /// How often sled writes what nobody waits for; it also drives its collection of freed space.
 const FLUSH_EVERY_MS: u64 = 500;
+/// Bytes of a snapshot after which what was written is made durable. The log is on the same disk,
+/// and an entry's `fdatasync` waits behind everything that was handed to it before: a whole
+/// snapshot handed over at once holds entries up for hundreds of milliseconds.
+const SYNC_EVERY_BYTES: usize = 256 << 10;
 /// Chunks that are removed before the next request is looked for.
 const REMOVE_CHUNKS_MAX: usize = 64;
 
@@ -61,6 +66,8 @@ pub(super) struct Database {
     /// The file that `db` is in, kept open to be synced.
     file: File,
     next: u64,
+    /// Bytes of snapshots that were written since the last sync.
+    unsynced_bytes: usize,
 }
 
 /// The folder of sled beside the log's.
@@ -97,6 +104,7 @@ impl Database {
             manifests,
             file,
             next,
+            unsynced_bytes: 0,
         };
         database.sync()?;
         sync_tree(folder)?;
@@ -211,7 +219,7 @@ impl Database {
         Ok(generation)
     }
 
-    fn write(&self, generation: u64, first: u64, stream: &[u8]) -> Result<(), ReplicaError> {
+    fn write(&mut self, generation: u64, first: u64, stream: &[u8]) -> Result<(), ReplicaError> {
         for (chunk, body) in (first..).zip(stream.chunks(CHUNK_BYTES)) {
             let place = chunk_key(generation, chunk);
             let record = seal(Kind::Chunk, &place, body);
@@ -219,6 +227,11 @@ impl Database {
             self.chunks
                 .insert(place, record)
                 .map_err(|cause| self.failed(cause))?;
+        }
+        self.unsynced_bytes += stream.len();
+        if self.unsynced_bytes >= SYNC_EVERY_BYTES {
+            self.sync()?;
+            self.unsynced_bytes = 0;
         }
         Ok(())
     }
@@ -267,6 +280,14 @@ impl Database {
             removed += 1;
         }
         Ok(removed == REMOVE_CHUNKS_MAX)
+    }
+
+    /// As [`Database::remove_chunks`], with what was removed made durable, so that the disk is
+    /// never given much at a time.
+    fn remove_step(&self, generation: u64) -> Result<bool, ReplicaError> {
+        let more = self.remove_chunks(generation)?;
+        self.sync()?;
+        Ok(more)
     }
 
     /// Generations of which there are chunks but no manifest.
@@ -319,13 +340,16 @@ impl Database {
     }
 
     fn run(mut self, requests: &mpsc::Receiver<Request>, mut removals: Vec<u64>) {
+        // As long as the last step of a removal took: the disk is the log's, too.
+        let mut pause = Duration::ZERO;
         loop {
             let request = if let Some(&generation) = removals.last() {
-                match requests.try_recv() {
+                match requests.recv_timeout(pause) {
                     Ok(request) => request,
-                    Err(mpsc::TryRecvError::Disconnected) => return,
-                    Err(mpsc::TryRecvError::Empty) => {
-                        match self.remove_chunks(generation) {
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {
+                        let begun = Instant::now();
+                        match self.remove_step(generation) {
                             Ok(true) => {}
                             Ok(false) => drop(removals.pop()),
                             Err(error) => {
@@ -333,6 +357,7 @@ impl Database {
                                 return;
                             }
                         }
+                        pause = begun.elapsed();
                         continue;
                     }
                 }

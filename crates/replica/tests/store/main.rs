@@ -40,6 +40,7 @@ fn open(folder: &Path) -> Store {
 /// A blocking look at an async store.
 fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
+        .enable_time()
         .build()
         .expect("a runtime")
         .block_on(future)
