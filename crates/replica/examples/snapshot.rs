@@ -161,8 +161,8 @@ fn gaps(applied: &[Instant], from: Instant, to: Instant) -> Vec<Duration> {
 fn tell(span: &str, applied: &[Instant], from: Instant, to: Instant) -> Duration {
     let gaps = gaps(applied, from, to);
     let longest = gaps.last().copied().unwrap_or_default();
-    let pairs = applied.windows(2);
-    let at = pairs.filter(|pair| pair[1] - pair[0] == longest).last();
+    let mut pairs = applied.windows(2);
+    let at = pairs.rfind(|pair| pair[1] - pair[0] == longest);
     let began = at.map_or(Duration::ZERO, |pair| {
         pair[0].saturating_duration_since(from)
     });
