@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use fermata_api::events::Event;
-use fermata_api::query::PageQuery;
 use fermata_client::Client;
 
 use crate::definitions;
@@ -107,14 +106,7 @@ async fn apply(client: &Client, files: &[PathBuf], screen: Screen) -> Result<(),
 
 async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(), CommandError> {
     let page = list
-        .gather(async |limit, after| {
-            let query = PageQuery {
-                limit: Some(limit),
-                after,
-                ..PageQuery::default()
-            };
-            client.events(&query).await
-        })
+        .gather_plain(async |query| client.events(&query).await)
         .await?;
     screen.show(&page, |screen| {
         let rows: Vec<_> = page.items.iter().map(row).collect();

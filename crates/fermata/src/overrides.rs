@@ -2,7 +2,6 @@
 
 use clap::{ArgGroup, Subcommand};
 use fermata_api::pools::{Override, OverrideView};
-use fermata_api::query::PageQuery;
 use fermata_api::time::Timestamp;
 use fermata_client::Client;
 
@@ -128,14 +127,7 @@ fn expires_at(set: &SetArgs) -> Result<Option<Timestamp>, CommandError> {
 
 async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(), CommandError> {
     let page = list
-        .gather(async |limit, after| {
-            let query = PageQuery {
-                limit: Some(limit),
-                after,
-                ..PageQuery::default()
-            };
-            client.overrides(&query).await
-        })
+        .gather_plain(async |query| client.overrides(&query).await)
         .await?;
     screen.show(&page, |screen| {
         let rows: Vec<_> = page.items.iter().map(row).collect();

@@ -2,7 +2,6 @@
 
 use clap::{ArgGroup, Subcommand};
 use fermata_api::pools::{Gate, LimitsInForce, PoolView, RateInForce, WindowView};
-use fermata_api::query::PageQuery;
 use fermata_client::Client;
 
 use crate::error::CommandError;
@@ -76,14 +75,7 @@ pub(crate) fn run(args: &PoolArgs, screen: Screen) -> Result<(), CommandError> {
 
 async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(), CommandError> {
     let page = list
-        .gather(async |limit, after| {
-            let query = PageQuery {
-                limit: Some(limit),
-                after,
-                ..PageQuery::default()
-            };
-            client.pools(&query).await
-        })
+        .gather_plain(async |query| client.pools(&query).await)
         .await?;
     screen.show(&page, |screen| {
         let rows: Vec<_> = page.items.iter().map(row).collect();

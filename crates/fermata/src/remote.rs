@@ -4,7 +4,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use fermata_api::bounds::PAGE_ITEMS_MAX;
-use fermata_api::query::Page;
+use fermata_api::query::{Page, PageQuery};
 use fermata_client::{Client, ClientError, ClientOptions};
 
 use crate::error::CommandError;
@@ -91,6 +91,22 @@ pub(crate) struct ListArgs {
 }
 
 impl ListArgs {
+    /// Reads a list that is asked for nothing but its pages.
+    pub(crate) async fn gather_plain<T, F, P>(&self, page: F) -> Result<Page<T>, CommandError>
+    where
+        F: Fn(PageQuery) -> P,
+        P: Future<Output = Result<Page<T>, ClientError>>,
+    {
+        self.gather(|limit, after| {
+            page(PageQuery {
+                limit: Some(limit),
+                after,
+                ..PageQuery::default()
+            })
+        })
+        .await
+    }
+
     /// Reads page after page until the limit or the end of the list.
     pub(crate) async fn gather<T, F, P>(&self, page: F) -> Result<Page<T>, CommandError>
     where

@@ -1,7 +1,6 @@
 //! `fermata server`: where jobs are executed.
 
 use clap::Subcommand;
-use fermata_api::query::PageQuery;
 use fermata_api::servers::{ServerBody, ServerView};
 use fermata_client::Client;
 
@@ -77,14 +76,7 @@ async fn set_enabled(
 
 async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(), CommandError> {
     let page = list
-        .gather(async |limit, after| {
-            let query = PageQuery {
-                limit: Some(limit),
-                after,
-                ..PageQuery::default()
-            };
-            client.servers(&query).await
-        })
+        .gather_plain(async |query| client.servers(&query).await)
         .await?;
     screen.show(&page, |screen| {
         let rows: Vec<_> = page.items.iter().map(row).collect();
