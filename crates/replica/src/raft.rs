@@ -1,9 +1,9 @@
 //! What openraft is told about us: its types, filled in.
 //!
 //! A term has one leader at most (`leader_id_std`), so that a term names its leader's claim
-//! (S39). What lies in the log is a [`Proposal`]: an entry of the pool together with its bytes,
-//! which are made once, where the entry is proposed or arrives, and then shared by the log, the
-//! followers' connections and the state machine. What comes back is a [`Response`].
+//! (S39). What lies in the log is a [`Proposal`]: an entry of the pool as bytes, which are made once,
+//! where the entry is proposed or arrives, and then shared by the log and the followers'
+//! connections; the entry itself goes along until it is applied. What comes back is a [`Response`].
 //!
 //! Caveat: the serde implementations here exist because openraft's bounds ask for them. Nothing
 //! is ever written to disk or to a peer through them; the bytes that are stand in
@@ -18,7 +18,7 @@ use openraft::type_config::alias;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 openraft::declare_raft_types!(
     /// The types of a cluster.
@@ -55,11 +55,15 @@ pub struct Node {
     pub client_url: String,
 }
 
-/// An entry of the pool with the bytes that stand for it, on disk and between members.
-#[derive(Clone, PartialEq, Eq)]
+/// The bytes of an entry of the pool, as they lie on disk and travel between members, and the
+/// entry itself until it is applied.
+///
+/// What was read or made once is not decoded again to be applied; but the log keeps thousands of
+/// entries in memory for followers, who want the bytes only. So whoever applies an entry takes it.
+#[derive(Clone)]
 pub struct Proposal {
-    entry: Arc<Entry>,
     bytes: Arc<[u8]>,
+    entry: Arc<Mutex<Option<Entry>>>,
 }
 
 impl Proposal {
@@ -69,10 +73,7 @@ impl Proposal {
     /// It is larger than [`format::ENTRY_BYTES_MAX`].
     pub fn new(entry: Entry) -> Result<Proposal, FormatError> {
         let bytes = format::encode_entry(&entry)?.into();
-        Ok(Proposal {
-            entry: Arc::new(entry),
-            bytes,
-        })
+        Ok(Proposal::of(entry, bytes))
     }
 
     /// Reads an entry from its bytes.
@@ -81,14 +82,27 @@ impl Proposal {
     /// They are of an unknown version, or do not hold exactly one entry.
     pub fn from_bytes(bytes: impl Into<Arc<[u8]>>) -> Result<Proposal, FormatError> {
         let bytes = bytes.into();
-        let entry = Arc::new(format::decode_entry(&bytes)?);
-        Ok(Proposal { entry, bytes })
+        let entry = format::decode_entry(&bytes)?;
+        Ok(Proposal::of(entry, bytes))
     }
 
-    /// The entry.
-    #[must_use]
-    pub fn entry(&self) -> &Entry {
-        &self.entry
+    fn of(entry: Entry, bytes: Arc<[u8]>) -> Proposal {
+        Proposal {
+            bytes,
+            entry: Arc::new(Mutex::new(Some(entry))),
+        }
+    }
+
+    /// Takes the entry, to apply it; who comes later reads it from the bytes again.
+    ///
+    /// # Errors
+    /// It was taken, and its bytes cannot be read again.
+    pub fn take_entry(&self) -> Result<Entry, FormatError> {
+        let mut entry = self.entry.lock().unwrap_or_else(PoisonError::into_inner);
+        match entry.take() {
+            Some(entry) => Ok(entry),
+            None => format::decode_entry(&self.bytes),
+        }
     }
 
     /// Its bytes.
@@ -98,21 +112,23 @@ impl Proposal {
     }
 }
 
+impl PartialEq for Proposal {
+    fn eq(&self, other: &Proposal) -> bool {
+        self.bytes == other.bytes
+    }
+}
+
+impl Eq for Proposal {}
+
 impl fmt::Debug for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.entry.fmt(f)
+        fmt::Display::fmt(self, f)
     }
 }
 
 impl fmt::Display for Proposal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "claim {}, {} commands, {} bytes",
-            self.entry.claim.0,
-            self.entry.commands.len(),
-            self.bytes.len()
-        )
+        write!(f, "an entry of {} bytes", self.bytes.len())
     }
 }
 

@@ -162,13 +162,15 @@ impl StateMachine {
         self.recovery.clone()
     }
 
-    fn apply_entry(&self, entry: &LogEntry) -> Response {
+    fn apply_entry(&self, entry: &LogEntry) -> Result<Response, FormatError> {
         let mut machine = self.shared.lock();
         let applied = match &entry.payload {
             EntryPayload::Blank => None,
             EntryPayload::Normal(proposal) => {
                 machine.growth.log_bytes += proposal.bytes().len() as u64;
-                let applied = machine.pool.apply(entry.log_id.index, proposal.entry());
+                let applied = machine
+                    .pool
+                    .apply(entry.log_id.index, &proposal.take_entry()?);
                 Some(Arc::new(applied))
             }
             EntryPayload::Membership(membership) => {
@@ -183,7 +185,7 @@ impl StateMachine {
             // Nobody listens: then nobody misses it.
             let _ = self.shared.events.send(Arc::clone(applied));
         }
-        Response(applied)
+        Ok(Response(applied))
     }
 
     fn begin_snapshot(&self) -> SnapshotBuilder {
@@ -248,7 +250,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            let response = self.apply_entry(&entry);
+            let response = self.apply_entry(&entry)?;
             if let Some(responder) = responder {
                 responder.send(response);
             }
