@@ -29,7 +29,12 @@ mod calls;
 mod client;
 mod error;
 mod nodes;
+pub mod permit;
 pub mod worker;
 
 pub use client::{Client, ClientOptions};
 pub use error::{Cause, ClientError};
+pub use permit::{Permit, PermitError, PermitOptions, PermitStop};
+
+pub use fermata_api::jobs::LaunchRequest;
+pub use fermata_api::limits::Limit;
