@@ -34,7 +34,7 @@ pub mod worker;
 
 pub use client::{Client, ClientOptions};
 pub use error::{Cause, ClientError};
-pub use permit::{Permit, PermitError, PermitOptions, PermitStop};
+pub use permit::{Permit, PermitError, PermitLease, PermitOptions, PermitStop};
 
 pub use fermata_api::jobs::LaunchRequest;
 pub use fermata_api::limits::Limit;

@@ -49,6 +49,7 @@
 mod keeper;
 mod renewal;
 
+use std::future::Future;
 use std::time::Duration;
 
 use fermata_api::jobs::{CompletedRequest, JobState, JobView, LaunchRequest};
@@ -124,6 +125,9 @@ pub enum PermitError {
     /// The request cannot be sent, or its answer was not understood.
     #[error(transparent)]
     Client(ClientError),
+    /// Whoever waited for it gave up.
+    #[error("given up")]
+    GivenUp,
     /// The runtime was shut down while the permit was waited for.
     #[error("the runtime was shut down")]
     ShutDown,
@@ -181,8 +185,9 @@ impl Client {
     /// confirms it. Waits as long as it takes, where the limits say to wait: a queue limit, or
     /// `"mode": "wait"`.
     ///
-    /// The request's executor and lease are set here; without an `id` it gets one. Needs a Tokio
-    /// runtime.
+    /// The request's executor and lease are set here. Without an `id` it gets one; with one, it must
+    /// be no other program's: two that wait for one job would both take its start for theirs. Needs
+    /// a Tokio runtime.
     ///
     /// # Errors
     /// See [`PermitError`].
@@ -199,9 +204,34 @@ impl Client {
         launch: LaunchRequest,
         options: PermitOptions,
     ) -> Result<Permit, PermitError> {
-        let (grant, granted) = oneshot::channel();
-        tokio::spawn(Keeper::new(self.clone(), launch, options).run(grant));
-        granted.await.unwrap_or(Err(PermitError::ShutDown))
+        self.permit_until(launch, options, std::future::pending())
+            .await
+    }
+
+    /// As [`Client::permit_with`], but gives up waiting when `given_up` is ready, and answers when
+    /// the job is withdrawn. To drop the future withdraws it too, but unseen: a program that ends
+    /// would end before that.
+    ///
+    /// # Errors
+    /// See [`PermitError`].
+    pub async fn permit_until(
+        &self,
+        launch: LaunchRequest,
+        options: PermitOptions,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<Permit, PermitError> {
+        let (grant, mut granted) = oneshot::channel();
+        let (give_up, told) = oneshot::channel();
+        tokio::spawn(Keeper::new(self.clone(), launch, options).run(grant, told));
+        let got = tokio::select! {
+            got = &mut granted => got,
+            () = given_up => {
+                // One that has just been granted is answered: it is there.
+                let _ = give_up.send(());
+                granted.await
+            }
+        };
+        got.unwrap_or(Err(PermitError::ShutDown))
     }
 }
 
@@ -234,10 +264,12 @@ impl Permit {
         self.standing.borrow().sent + self.lease
     }
 
-    /// Ready when the lease was renewed since it was last asked. Cancel safe.
-    pub async fn renewed(&mut self) {
-        if self.standing.changed().await.is_err() {
-            std::future::pending::<()>().await;
+    /// A view of the lease, for what has to know when it ends and does not hold the permit.
+    #[must_use]
+    pub fn lease(&self) -> PermitLease {
+        PermitLease {
+            standing: self.standing.clone(),
+            lease: self.lease,
         }
     }
 
@@ -277,6 +309,29 @@ impl Permit {
         let ended = end(&self.client, &self.job.id, &completed).await;
         self.release = None;
         ended
+    }
+}
+
+/// The lease of a permit, which is held elsewhere.
+#[derive(Clone, Debug)]
+pub struct PermitLease {
+    standing: watch::Receiver<Standing>,
+    lease: Duration,
+}
+
+impl PermitLease {
+    /// As [`Permit::lease_ends`].
+    #[must_use]
+    pub fn ends(&self) -> Instant {
+        self.standing.borrow().sent + self.lease
+    }
+
+    /// Ready when the lease was renewed since this view was made, or since it was last ready; never
+    /// once the permit is gone. Cancel safe.
+    pub async fn renewed(&mut self) {
+        if self.standing.changed().await.is_err() {
+            std::future::pending::<()>().await;
+        }
     }
 }
 

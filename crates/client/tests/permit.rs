@@ -146,16 +146,12 @@ fn problem(code: &str, status: u16, job: Option<Value>) -> Value {
 
 #[tokio::test]
 async fn a_permit_is_confirmed_renewed_and_completed() {
-    let (mut node, mut permit, id) = Bench::granted(lease(SHORT)).await;
+    let (mut node, permit, id) = Bench::granted(lease(SHORT)).await;
     let first_end = permit.lease_ends();
     let beats = format!("/v1/jobs/{id}/heartbeat");
     let mut asked_at = Instant::now();
-    let renewed = async {
-        while permit.lease_ends() == first_end {
-            permit.renewed().await;
-        }
-    };
-    let renewing = while_answering(&mut node, renewed, |asked| {
+    let mut lease = permit.lease();
+    let renewing = while_answering(&mut node, lease.renewed(), |asked| {
         assert_eq!(
             (&asked.target, &asked.body),
             (&beats, &json!({"attempt": 1}))
@@ -165,6 +161,7 @@ async fn a_permit_is_confirmed_renewed_and_completed() {
     });
     soon("a renewal", renewing).await;
     assert!(permit.lease_ends() > first_end);
+    assert_eq!(lease.ends(), permit.lease_ends());
     assert!(
         permit.lease_ends() <= asked_at + SHORT,
         "it counts from when it was sent"
@@ -267,6 +264,27 @@ async fn who_stops_waiting_has_its_job_withdrawn() {
         matches!(outcome, Err(PermitError::TimedOut { .. })),
         "{outcome:?}"
     );
+}
+
+#[tokio::test]
+async fn who_gives_up_is_answered_when_its_job_is_withdrawn() {
+    let mut node = FakeNode::start().await;
+    let client = client(&node.url, DEADLINE);
+    let (give_up, given_up) = tokio::sync::oneshot::channel::<()>();
+    let asking = tokio::spawn(async move {
+        let given_up = async { given_up.await.expect("the test gives up") };
+        client.permit_until(launch(), lease(LONG), given_up).await
+    });
+    let launched = node.asked().await;
+    launched.answer(201, &job("j", "queued"));
+    let _look = node.asked().await;
+    give_up.send(()).expect("it waits");
+    let cancel = node.asked().await;
+    assert_eq!(cancel.target.rsplit('/').next(), Some("cancel"));
+    assert!(!asking.is_finished());
+    cancel.answer(200, &aborted("j", "cancelled"));
+    let outcome = got(asking).await;
+    assert!(matches!(outcome, Err(PermitError::GivenUp)), "{outcome:?}");
 }
 
 #[tokio::test]

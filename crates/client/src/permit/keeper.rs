@@ -91,9 +91,10 @@ impl Keeper {
         }
     }
 
-    pub(super) async fn run(mut self, mut grant: Grant) {
+    pub(super) async fn run(mut self, mut grant: Grant, given_up: oneshot::Receiver<()>) {
         let got = tokio::select! {
             got = self.get() => got,
+            Ok(()) = given_up => Err(PermitError::GivenUp),
             () = grant.closed() => Err(PermitError::ShutDown),
         };
         match got {
