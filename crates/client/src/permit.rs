@@ -117,7 +117,7 @@ pub enum PermitError {
         cause: Option<ClientError>,
     },
     /// The job was ended while it waited: somebody cancelled it, say.
-    #[error("the job that waited for its permit was ended: {}", .0.id)]
+    #[error("job {}, which waited for its permit, was aborted: {}", .0.id, reason(.0))]
     Ended(Box<JobView>),
     /// The request was refused: it breaks a rule, or names what is not there.
     #[error("{0}")]
@@ -135,6 +135,15 @@ pub enum PermitError {
 
 fn last(cause: Option<&ClientError>) -> String {
     cause.map_or_else(String::new, |cause| format!("; last, {cause}"))
+}
+
+/// Why the job was aborted, as the contract writes it.
+fn reason(job: &JobView) -> String {
+    let reason = job.reason.map(serde_json::to_value);
+    match reason {
+        Some(Ok(serde_json::Value::String(reason))) => reason,
+        _ => "for no reason that is known".to_owned(),
+    }
 }
 
 impl PermitError {

@@ -156,15 +156,22 @@ impl Keeper {
     async fn launched(&mut self) -> Result<(JobView, Instant), PermitError> {
         let new_id = || Uuid::now_v7().to_string();
         let id = self.launch.id.get_or_insert_with(new_id).clone();
-        self.pending = Some(id);
         let sent = Instant::now();
+        let mut is_unknown = false;
         loop {
+            self.pending = Some(id.clone());
             match self.client.launch(self.launch.clone()).await {
                 Ok(job) => {
                     self.heard();
                     return Ok((job, sent));
                 }
-                Err(error) => self.failed(error)?,
+                Err(error) => {
+                    is_unknown |= matches!(error, ClientError::Unknown { .. });
+                    if !is_unknown {
+                        self.pending = None;
+                    }
+                    self.failed(error)?;
+                }
             }
         }
     }

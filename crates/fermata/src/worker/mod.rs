@@ -26,7 +26,7 @@ use crate::logging::LogArgs;
 use crate::remote::{RemoteArgs, block_on};
 use crate::signals::Signals;
 
-pub(crate) use execution::Execution;
+pub(crate) use execution::{Execution, exit_code};
 use journal::Journal;
 
 /// Which server, and how its jobs are executed.
