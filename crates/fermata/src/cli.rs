@@ -97,7 +97,7 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),
         Command::Become(args) => group::become_command(&args),
-        Command::Watch(args) => exec::watch(&args),
+        Command::Watch(args) => return exec::watch(&args),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),

@@ -149,7 +149,7 @@ impl Running {
         if let Target::Group(group) = self.target {
             group.finish();
         }
-        self.watch.done().await;
+        was_lost |= self.watch.done().await;
         Ok(Ended {
             code: u8::try_from(exit_code(status)).unwrap_or(u8::MAX),
             was_lost,

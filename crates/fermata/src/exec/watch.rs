@@ -15,7 +15,7 @@
 
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
-use std::process::Stdio;
+use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::command::Signals;
 use crate::error::CommandError;
@@ -33,6 +33,8 @@ use crate::worker::group::this_program;
 
 /// Between two looks at the clock: what sleeps does not notice that the machine slept.
 const LOOK_MAX: Duration = Duration::from_secs(2);
+/// How the second process ends when it had to kill.
+const CODE_KILLED: u8 = 3;
 /// What is told at last.
 const DONE: u64 = 0;
 
@@ -81,12 +83,16 @@ impl Watch {
         self.say(at_us.max(DONE + 1)).await;
     }
 
-    /// The command has ended: waits until the watch has as well.
-    pub(super) async fn done(mut self) {
+    /// The command has ended: waits until the watch has as well. Whether it had to kill.
+    pub(super) async fn done(mut self) -> bool {
         self.say(DONE).await;
         self.orders = None;
-        if let Err(error) = self.process.wait().await {
-            warn!(%error, "what watched the command was not waited for");
+        match self.process.wait().await {
+            Ok(status) => status.code() == Some(CODE_KILLED.into()),
+            Err(error) => {
+                warn!(%error, "what watched the command was not waited for");
+                false
+            }
         }
     }
 
@@ -95,7 +101,8 @@ impl Watch {
             return;
         };
         if let Err(error) = orders.write_all(&order.to_le_bytes()).await {
-            warn!(%error, "nothing watches the command any more");
+            // It has killed, and the command's end is about to be seen; or it was killed itself.
+            info!(%error, "nothing watches the command any more");
             self.orders = None;
         }
     }
@@ -114,7 +121,7 @@ pub(crate) struct WatchArgs {
 }
 
 /// Is the second process.
-pub(crate) fn watch(args: &WatchArgs) -> Result<(), CommandError> {
+pub(crate) fn watch(args: &WatchArgs) -> Result<ExitCode, CommandError> {
     block_on(async {
         // What ends the command is the first one's affair; whoever ends all processes of a service
         // does not end this one first.
@@ -125,10 +132,11 @@ pub(crate) fn watch(args: &WatchArgs) -> Result<(), CommandError> {
             doing: "read orders",
             source,
         })?;
-        if !is_done_in_time(orders).await {
-            args.kill();
+        if is_done_in_time(orders).await {
+            return Ok(ExitCode::SUCCESS);
         }
-        Ok(())
+        args.kill();
+        Ok(ExitCode::from(CODE_KILLED))
     })
 }
 
