@@ -6,10 +6,10 @@
 //! completed or dropped. So a limit becomes a guard around a piece of code.
 //!
 //! ```no_run
-//! # async fn sync_accounts() {}
-//! use fermata_client::{Client, Limit, PermitError};
-//! # use fermata_client::LaunchRequest;
+//! use fermata_client::api::limits::Limit;
+//! use fermata_client::{Client, LaunchRequest};
 //!
+//! # async fn sync_accounts() {}
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::connect(["http://127.0.0.1:7400"])?;
 //! let limits: Vec<Limit> = serde_json::from_str(
