@@ -145,7 +145,8 @@ impl Client {
         answer_timeout: Duration,
     ) -> Result<AttemptAnswer, ClientError> {
         let call = Call::new(Method::POST, routes::path(routes::JOB_HEARTBEAT, id))
-            .json(&HeartbeatRequest { attempt })?;
+            .json(&HeartbeatRequest { attempt })?
+            .renewal();
         self.send_once(&call, answer_timeout).await?.value()
     }
 

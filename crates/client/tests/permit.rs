@@ -287,6 +287,44 @@ async fn who_gives_up_is_answered_when_its_job_is_withdrawn() {
     assert!(matches!(outcome, Err(PermitError::GivenUp)), "{outcome:?}");
 }
 
+/// Else it would keep its slot until its lease is over.
+#[tokio::test]
+async fn who_gives_up_while_it_is_confirmed_ends_it() {
+    let mut bench = Bench::start(lease(LONG)).await;
+    let id = bench.launched("starting").await;
+    let _confirmation = bench.asked("/started").await;
+    bench.asking.abort();
+    let cancel = bench.asked("/cancel").await;
+    let mut active = job(&id, "active");
+    active["cancel"] = true.into();
+    cancel.answer(200, &active);
+    let end = bench.asked("/completed").await;
+    assert_eq!(
+        (&end.body["attempt"], &end.body["code"]),
+        (&json!(1), &json!(1))
+    );
+}
+
+/// A program may wait for more permits than it has connections.
+#[tokio::test]
+async fn a_lease_is_renewed_though_all_connections_are_held() {
+    let mut node = FakeNode::start().await;
+    let options = ClientOptions {
+        connections_max: 1,
+        ..ClientOptions::default()
+    };
+    let client = Client::connect_with([&node.url], options).expect("a URL");
+    let _asking = tokio::spawn(async move { client.permit_with(launch(), lease(SHORT)).await });
+    node.asked().await.answer(201, &job("j", "queued"));
+    let look = node.asked().await;
+    assert_eq!(look.method, "GET");
+    for _ in 0..2 {
+        let beat = node.asked().await;
+        assert!(beat.target.ends_with("/heartbeat"), "{}", beat.target);
+        beat.answer(200, &answer("queued", 0, false));
+    }
+}
+
 #[tokio::test]
 async fn a_limit_that_says_no_is_not_waited_for() {
     for (code, status) in [("rate_limited", 429), ("queue_full", 429)] {

@@ -14,7 +14,7 @@ use fermata_api::jobs::{
 use fermata_api::problem::{ErrorCode, Problem};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use crate::client::Client;
@@ -27,6 +27,8 @@ use super::{Permit, PermitError, PermitOptions, PermitStop, end};
 const HOLD: Duration = Duration::from_secs(10);
 /// How long a job that is not wanted any more is tried to be withdrawn.
 const WITHDRAW_MAX: Duration = Duration::from_secs(2);
+/// The code of a permit that was confirmed, and given up before anything ran.
+const CODE_WITHDRAWN: i32 = 1;
 /// The shortest lease.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 /// The longest lease (S3).
@@ -308,8 +310,24 @@ impl Keeper {
 
     /// Takes the job back that is not wanted any more. Where that fails, its lease lapses.
     async fn withdraw(&mut self) {
-        if let Some(id) = self.pending.take() {
-            let _ = timeout(WITHDRAW_MAX, self.client.cancel(&id)).await;
+        let Some(id) = self.pending.take() else {
+            return;
+        };
+        let withdrawn = async {
+            let job = self.client.cancel(&id).await?;
+            if job.state != JobState::Active {
+                return Ok(job);
+            }
+            // Confirmed while it was given up: told to stop, it keeps its slot until it has.
+            let completed = CompletedRequest {
+                attempt: job.attempt,
+                code: CODE_WITHDRAWN,
+                description: Some("given up before it ran".to_owned()),
+            };
+            self.client.completed(&id, &completed).await
+        };
+        if let Ok(Err(error)) = timeout(WITHDRAW_MAX, withdrawn).await {
+            debug!(%error, job = id, "a job was not withdrawn");
         }
     }
 }
