@@ -36,6 +36,8 @@ use limits::LimitArgs;
 
 pub(crate) use watch::{WatchArgs, watch};
 
+/// The code of a permit whose command this program could not run.
+const CODE_NOT_RUN: u8 = 125;
 /// How long the end of a permit that was lost is tried to be told.
 const LOST_END_MAX: Duration = Duration::from_secs(1);
 /// Most bytes of the command's name that the job shows.
@@ -61,7 +63,8 @@ What happens when
                          does not. Interrupted while it waits, it leaves the queue
   no node is reached     before the command runs: as --if-unreachable says. With `wait`, it goes on
                          trying within --wait, with the same place in the queue where the cluster
-                         kept it. No permit, no command; but with `run`, the limit is not kept
+                         kept it. No permit, no command; but with `run`, the limit is not kept.
+                         While it waits in the queue, this is noticed up to 10 s later
   the lease is not       renewed in time, because no node with a majority is reached: the command
                          gets SIGTERM --grace-s before the lease ends, at the earliest after two
                          thirds of it, SIGKILL a second before its end, and then the slot is free
@@ -189,16 +192,16 @@ impl ExecArgs {
         mut permit: Option<Permit>,
         mut signals: Signals,
     ) -> Result<u8, CommandError> {
-        let grace = Duration::from_secs(self.grace_s);
-        let margin = command::kill_margin(Duration::from_secs(self.lease_s));
-        let running = Running::start(&self.command, permit.as_ref(), grace, margin).await;
-        let running = running.map_err(|source| CommandError::System {
-            doing: "start the command",
-            source,
-        })?;
-        let Ended { code, was_lost } = running.attend(permit.as_mut(), &mut signals).await?;
+        let ended = self.attended(permit.as_mut(), &mut signals).await;
         let Some(permit) = permit else {
-            return Ok(code);
+            return Ok(ended?.code);
+        };
+        let Ended { code, was_lost } = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tell(permit.complete(CODE_NOT_RUN.into()).await);
+                return Err(error);
+            }
         };
         if was_lost {
             // The slot may be somebody else's, and the cluster out of reach.
@@ -210,6 +213,21 @@ impl ExecArgs {
             _ = signals.next() => warn!("interrupted before the end was told"),
         }
         Ok(code)
+    }
+
+    async fn attended(
+        &self,
+        permit: Option<&mut Permit>,
+        signals: &mut Signals,
+    ) -> Result<Ended, CommandError> {
+        let grace = Duration::from_secs(self.grace_s);
+        let margin = command::kill_margin(Duration::from_secs(self.lease_s));
+        let running = Running::start(&self.command, permit.as_deref(), grace, margin).await;
+        let running = running.map_err(|source| CommandError::System {
+            doing: "start the command",
+            source,
+        })?;
+        running.attend(permit, signals).await
     }
 
     fn launch(&self) -> Result<LaunchRequest, CommandError> {
