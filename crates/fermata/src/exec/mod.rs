@@ -220,6 +220,13 @@ impl ExecArgs {
         permit: Option<&mut Permit>,
         signals: &mut Signals,
     ) -> Result<Ended, CommandError> {
+        if permit.as_deref().is_some_and(|permit| !permit.is_held()) {
+            // This process was stopped between the permit and its use.
+            return Ok(Ended {
+                code: CODE_NOT_RUN,
+                was_lost: true,
+            });
+        }
         let grace = Duration::from_secs(self.grace_s);
         let margin = command::kill_margin(Duration::from_secs(self.lease_s));
         let running = Running::start(&self.command, permit.as_deref(), grace, margin).await;
