@@ -8,7 +8,8 @@ use std::time::Duration;
 use fermata_api::jobs::JobView;
 use fermata_client::permit::PermitLease;
 use fermata_client::{Permit, PermitStop};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::process::Child;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep_until};
@@ -17,7 +18,7 @@ use tracing::{info, warn};
 use super::watch::Watch;
 use crate::error::CommandError;
 use crate::worker::exit_code;
-use crate::worker::group::{self, Group};
+use crate::worker::group;
 
 /// How long before the end of the lease a command is killed, at most; see [`kill_margin`].
 pub(super) const KILL_MARGIN: Duration = Duration::from_secs(1);
@@ -28,24 +29,24 @@ pub(super) fn kill_margin(lease: Duration) -> Duration {
 }
 
 /// What is signalled: a group, or where a terminal is at work, a process of the terminal's group.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 enum Target {
-    Group(Group),
+    Group(Pid),
     Process(Pid),
 }
 
 impl Target {
-    fn send(&self, signal: Signal) {
-        match self {
-            Self::Group(group) => group.send(signal),
+    fn send(self, signal: Signal) {
+        let sent = match self {
+            Self::Group(group) => kill_process_group(group, signal),
             // The keyboard's reaches it anyway.
-            Self::Process(_) if signal == Signal::INT => {}
-            Self::Process(pid) => {
-                // One that has ended is not signalled: it was not waited for yet.
-                if let Err(error) = kill_process(*pid, signal) {
-                    warn!(%error, ?signal, "the command was not signalled");
-                }
-            }
+            Self::Process(_) if signal == Signal::INT => Ok(()),
+            Self::Process(pid) => kill_process(pid, signal),
+        };
+        match sent {
+            // Nobody is left.
+            Ok(()) | Err(Errno::SRCH) => {}
+            Err(error) => warn!(%error, ?signal, "the command was not signalled"),
         }
     }
 }
@@ -90,11 +91,10 @@ impl Running {
         let child = command.spawn()?;
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         let pid = pid.and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-        // Dropped, the child is killed, and so is the group.
         let target = if is_interactive {
             Target::Process(pid)
         } else {
-            Target::Group(Group::of(&child))
+            Target::Group(pid)
         };
         let mut watch = Watch::start(pid, is_interactive, kill_margin / 2)?;
         if let Some(permit) = permit {
@@ -146,8 +146,10 @@ impl Running {
             doing: "wait for the command",
             source,
         })?;
-        if let Target::Group(group) = self.target {
-            group.finish();
+        if matches!(self.target, Target::Group(_)) {
+            // What it left behind. A group's number is not used again while it has members;
+            // without any, it would have to be used again at once to be mistaken.
+            self.target.send(Signal::KILL);
         }
         was_lost |= self.watch.done().await;
         Ok(Ended {

@@ -26,13 +26,13 @@ use crate::error::CommandError;
 
 /// A running command and what it has started.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(super) struct Group {
     leader: Option<Pid>,
 }
 
 impl Group {
     /// The group that `child` leads.
-    pub(crate) fn of(child: &Child) -> Self {
+    pub(super) fn of(child: &Child) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
         Self {
             leader: pid.and_then(Pid::from_raw),
@@ -52,13 +52,12 @@ impl Group {
     /// The command has ended, by itself or not: what it left behind ends now. A group's id is
     /// not used again while it has members; without any, it would have to be used again at once
     /// to be mistaken.
-    pub(crate) fn finish(mut self) {
+    pub(super) fn finish(mut self) {
         self.kill();
         self.leader = None;
     }
 
-    /// Sends all of it a signal.
-    pub(crate) fn send(&self, signal: Signal) {
+    fn send(&self, signal: Signal) {
         let Some(leader) = self.leader else {
             return;
         };
