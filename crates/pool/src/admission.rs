@@ -171,7 +171,10 @@ impl Pool {
             taken.push(self.take_start(scope, bucket.settings, number));
         }
         self.header.stats.acquired += taken.len() as u64;
-        self.scopes.change(&pool, |scope| scope.running += 1);
+        let head = self.scopes.change(&pool, |scope| {
+            scope.running += 1;
+            scope.head
+        });
         self.index.running.insert((pool, number));
         if let Some(server) = server {
             self.note_pick(interned, server);
@@ -212,8 +215,10 @@ impl Pool {
             );
         });
         self.moved(number, turn);
-        // It may have started ahead of the head, for whom less is left.
-        self.recheck_own_gates(pool);
+        if head.flatten().is_some() {
+            // It started ahead of the head, for whom less is left.
+            self.recheck_own_gates(pool);
+        }
     }
 
     /// Changes a server's row, and keeps its place among the others.

@@ -22,8 +22,8 @@
 //! # What costs what
 //!
 //! With n jobs, pools or servers a command costs a few ordered-map steps of log n each, however
-//! many jobs wait: only the head of a queue is looked at, and only when the one gate that it waits
-//! for opens. A snapshot walks the tables in steps, between entries.
+//! many jobs wait: only the head of a queue is looked at, only when the one gate that it waits for
+//! opens, and of those that find the same only one. A snapshot walks the tables in steps, between entries.
 //!
 //! # Caveats
 //!

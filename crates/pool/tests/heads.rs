@@ -208,7 +208,7 @@ fn a_completion_visits_kinds_and_not_heads() {
     world.add_heads(100_000, 10, &[("b", 4)]);
     assert!(world.pool.job_counts().queued > 99_000);
     let running = running(&world, "s");
-    let (most, starts) = run(&mut world, 10, 3_000, running);
+    let (most, starts) = run(&mut world, 10, 1_200, running);
     println!("at most {most} visits, {starts} starts");
     assert!(starts > 1_000, "{starts} starts");
     // All of them have found a gate shut again and again, as if each had been looked at.
@@ -222,9 +222,9 @@ fn many_kinds_are_each_visited_a_few_times() {
     world.add_server("s", 1_000);
     world.add_heads(20_000, 1_000, &[("b", 3)]);
     let running = running(&world, "s");
-    let (most, starts) = run(&mut world, 1_000, 600, running);
+    let (most, starts) = run(&mut world, 1_000, 150, running);
     println!("at most {most} visits, {starts} starts");
-    assert!(starts > 100, "{starts} starts");
+    assert!(starts > 50, "{starts} starts");
 }
 
 #[test]
