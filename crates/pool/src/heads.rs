@@ -19,6 +19,9 @@
 //! What is visited: each candidate, each kind that stands aside once more when a start may concern
 //! it, and each stretch that moves. All of these count towards the entry's bound but the last,
 //! which are moved whatever the bound, so that no head is left where it need not be.
+//!
+//! Caveat: kinds that stand aside at servers, and weigh more than is left on the server that took a
+//! start, are asked again at each such start for as long as another server has room for them.
 
 use crate::admission::Shut;
 use crate::job::{JobNumber, KindNumber, ScopeNumber, ServerNumber};

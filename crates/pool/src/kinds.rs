@@ -20,7 +20,8 @@
 //!
 //! Caveat: heads of a kind with two or more buckets can stand in as many stretches as there are
 //! heads, and such a stretch is moved by itself. With one bucket and servers there are two gates,
-//! so that moving the heads of one to the other leaves fewer stretches than before.
+//! so that moving the heads of one to the other leaves fewer stretches than before. The deletion
+//! of an event visits each head of it that waits in a kind, once.
 
 use crate::command::Executor;
 use crate::job::{JobNumber, KindNumber, ScopeNumber};
