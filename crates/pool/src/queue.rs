@@ -47,6 +47,15 @@ impl Queue {
         self.pages.front().and_then(|page| page.first()).copied()
     }
 
+    /// The first of this order or a later one.
+    pub(crate) fn first_from(&self, order: u64) -> Option<u64> {
+        let at = self.page_of(order);
+        let page = self.pages.get(at)?;
+        let within = page.get(page.partition_point(|it| *it < order));
+        let next = || self.pages.get(at + 1).and_then(|page| page.first());
+        within.or_else(next).copied()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = u64> {
         self.pages.iter().flatten().copied()
     }
