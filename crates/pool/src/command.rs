@@ -223,9 +223,9 @@ pub struct Launch {
     /// Stand for the event's: JSON, kept as the bytes that came.
     #[serde(with = "serde_bytes")]
     pub params: Option<Box<[u8]>>,
-    /// What the parameters hash to as parsed, whatever their spelling: by this, where it is given,
-    /// requests are compared (S40).
-    pub params_hash: Option<u64>,
+    /// What the request hashes to as parsed and before defaults, whatever its spelling: by this
+    /// alone, where it is given, requests are compared (S40).
+    pub request_hash: Option<u64>,
     /// First in precedence (S7).
     pub limits: Vec<Limit>,
     /// Stand for the event's; an empty list is as if absent.

@@ -32,6 +32,7 @@ mod input;
 mod listen;
 mod refused;
 mod routes;
+mod sameness;
 mod steer;
 mod wire;
 

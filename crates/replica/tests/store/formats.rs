@@ -158,7 +158,7 @@ fn about_jobs() -> Vec<Command> {
             event: Some("e1".into()),
             priority: Some(-3),
             params: Some(br#"{"a":1}"#[..].into()),
-            params_hash: Some(7),
+            request_hash: Some(7),
             limits: limits(),
             targets: Some(vec!["s1".into(), "group".into()]),
             delay_s: Some(30),
