@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod bounds;
 pub mod cluster;
 pub mod decode;

@@ -7,7 +7,9 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::{cluster, completions, demo, dev, event, job, overrides, pool, serve, server, worker};
+use crate::{
+    audit, cluster, completions, demo, dev, event, job, overrides, pool, serve, server, worker,
+};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -52,6 +54,8 @@ enum Command {
     Server(server::ServerArgs),
     /// The nodes of the cluster, and changes of them
     Cluster(cluster::ClusterArgs),
+    /// Who changed what, and when
+    Audit(audit::AuditArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -95,6 +99,7 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
         Command::Override(args) => overrides::run(&args, screen),
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
+        Command::Audit(args) => audit::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
     }
 }

@@ -8,6 +8,7 @@
 //! It follows from the rows: heads that are due say so, and a gate that is open while somebody
 //! waits for it exists only then.
 
+use crate::audit::AuditRecord;
 use crate::job::{Job, JobNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber};
 use crate::queue::order_of;
 use crate::scope::Scope;
@@ -43,6 +44,8 @@ pub enum Row<'a> {
     Params(JobNumber, Cow<'a, Params>),
     /// Starts of a sliding window, by the window's number, at one instant.
     Run(u64, Instant, u32),
+    /// A change by an operator, by its number.
+    Audit(u64, Cow<'a, AuditRecord>),
 }
 
 /// A walk is under way already.
@@ -101,6 +104,7 @@ impl Pool {
             self.jobs.digest(),
             self.params.digest(),
             self.runs.digest(),
+            self.audit.digest(),
         ]
         .into_iter()
         .fold(0, u64::wrapping_add)
@@ -116,6 +120,7 @@ impl Pool {
         self.jobs.seal();
         self.params.seal();
         self.runs.seal();
+        self.audit.seal();
     }
 
     /// Begins to walk the state as it is now, while later entries are applied.
@@ -136,6 +141,7 @@ impl Pool {
         self.jobs.begin_walk();
         self.params.begin_walk();
         self.runs.begin_walk();
+        self.audit.begin_walk();
         Ok(())
     }
 
@@ -195,8 +201,11 @@ impl Pool {
             6 => self.params.walk(rows_max, |key, it| {
                 hand_out(&Row::Params(*key, Cow::Borrowed(it)));
             }),
-            _ => self.runs.walk(rows_max, |(window, at), starts| {
+            7 => self.runs.walk(rows_max, |(window, at), starts| {
                 hand_out(&Row::Run(*window, *at, *starts));
+            }),
+            _ => self.audit.walk(rows_max, |number, it| {
+                hand_out(&Row::Audit(*number, Cow::Borrowed(it)));
             }),
         }
     }
@@ -212,11 +221,12 @@ impl Pool {
         self.jobs.end_walk();
         self.params.end_walk();
         self.runs.end_walk();
+        self.audit.end_walk();
     }
 }
 
 /// The number of the table that is walked last.
-const LAST_TABLE: u8 = 7;
+const LAST_TABLE: u8 = 8;
 
 /// Makes a pool of a snapshot's rows, in the order in which they were handed out.
 #[derive(Debug, Default)]
@@ -274,6 +284,9 @@ impl Restore {
                 pool.params.insert(number, params.into_owned());
             }
             Row::Run(window, at, starts) => pool.runs.insert((window, at), starts),
+            Row::Audit(number, record) => {
+                pool.audit.insert(number, Box::new(record.into_owned()));
+            }
         }
         Ok(())
     }

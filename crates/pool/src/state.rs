@@ -3,6 +3,7 @@
 //! Everything that a snapshot writes lies in the header or in a table. Everything else is an index:
 //! made again from the tables, and never asked for something that the tables do not say.
 
+use crate::audit::AuditRecord;
 use crate::command::{Category, Claim, Event, Settings};
 use crate::digest::hash_of;
 use crate::fleet::Fleet;
@@ -37,7 +38,7 @@ pub struct Header {
     pub takeovers: u64,
     /// The latest stamp.
     pub stamp: Stamp,
-    /// Numbers that were given out last: jobs, terms, scopes, servers, windows.
+    /// Numbers that were given out last: jobs, terms, scopes, servers, windows, audit records.
     pub last: LastNumbers,
     /// The last pick of `round_robin` for launches without an event (S18).
     pub last_pick: Option<Box<str>>,
@@ -60,6 +61,7 @@ pub struct LastNumbers {
     pub scope: u64,
     pub server: u32,
     pub window: u64,
+    pub audit: u64,
 }
 
 /// An event as it is kept.
@@ -94,6 +96,7 @@ pub struct Pool {
     pub(crate) jobs: Table<JobNumber, Box<Job>>,
     pub(crate) params: Table<JobNumber, Params>,
     pub(crate) runs: Runs,
+    pub(crate) audit: Table<u64, Box<AuditRecord>>,
     pub(crate) index: Index,
     pub(crate) walk: Option<crate::snapshot::WalkState>,
 }

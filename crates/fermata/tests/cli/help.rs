@@ -15,6 +15,7 @@ fn every_command_explains_itself() {
         (&["dev"], "fermata dev --data"),
         (&["serve"], "fermata serve --id 1"),
         (&["worker"], "fermata worker --server w1 -- ./handle-job"),
+        (&["audit"], "newest come first"),
         (&["event"], "apply"),
         (
             &["event", "apply"],

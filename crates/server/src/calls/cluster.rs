@@ -8,10 +8,12 @@ use axum::response::Response;
 use fermata_api::cluster::{ClusterView, MemberBody, NodeView, Role, TransferRequest};
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::query::CallQuery;
+use fermata_pool::command::{Command, MemberChange};
 use fermata_replica::{self as replica, Member, MemberStatus, NodeId, Status};
 use http::StatusCode;
 use tokio::time::{timeout, timeout_at};
 
+use crate::actor::Actor;
 use crate::admission::Deadline;
 use crate::edge::Edge;
 use crate::input::{Json, OptionalJson, PathNode, Query};
@@ -31,6 +33,7 @@ pub(crate) async fn get(
 pub(crate) async fn add_member(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(body): Json<MemberBody>,
 ) -> Result<Response, Refused> {
@@ -39,28 +42,50 @@ pub(crate) async fn add_member(
         peer: body.peer_address,
         client_url: body.client_url,
     };
+    let change = MemberChange::Added {
+        node: member.node,
+        peer: member.peer.as_str().into(),
+    };
     let added = timeout_at(deadline.at, edge.replica.add_member(member)).await;
     added.map_err(|_| Refused::unknown())??;
+    edge.note(actor, deadline, change).await;
     Ok(json(StatusCode::OK, &edge.cluster().await))
 }
 
 pub(crate) async fn remove_member(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     PathNode(node): PathNode,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
     let removed = timeout_at(deadline.at, edge.replica.remove_member(node)).await;
     removed.map_err(|_| Refused::unknown())??;
+    edge.note(actor, deadline, MemberChange::Removed { node })
+        .await;
     Ok(no_content())
 }
 
 pub(crate) async fn transfer(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Query(CallQuery { .. }): Query<CallQuery>,
     OptionalJson(TransferRequest { to }): OptionalJson<TransferRequest>,
 ) -> Result<Response, Refused> {
+    let status = edge.replica.status();
+    let is_voter = |node| {
+        status
+            .members
+            .iter()
+            .any(|it| it.member.node == node && it.voter)
+    };
+    if to.is_none_or(|to| to != status.node && is_voter(to)) {
+        // Before, because afterwards this node can write nothing.
+        let from = status.node;
+        edge.note(actor, deadline, MemberChange::HandedOver { from, to })
+            .await;
+    }
     let moved = timeout_at(deadline.at, edge.replica.transfer(to)).await;
     let heir: NodeId = moved.map_err(|_| Refused::unknown())??;
     let mut leadership = edge.replica.leadership();
@@ -81,6 +106,17 @@ pub(crate) async fn transfer(
 }
 
 impl Edge {
+    /// Leaves a record of a change of the members. The change stands, so that where the record
+    /// cannot be made, the log of this node has it.
+    async fn note(&self, actor: Actor, deadline: Deadline, change: MemberChange) {
+        let command = Command::MembersChanged(change.clone());
+        if let Err(refused) = self.propose_by(actor.clone(), deadline, command).await {
+            let actor = actor.into_name();
+            let error = refused.problem;
+            tracing::warn!(%error, %actor, ?change, "a change of the members has no record");
+        }
+    }
+
     async fn cluster(&self) -> ClusterView {
         let status = self.replica.status();
         let has_quorum = match status.role {
