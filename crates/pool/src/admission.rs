@@ -16,7 +16,7 @@ use crate::fleet::Wanted;
 use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Ticket};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{RateOutcome, Reason};
 use crate::queue::{job_of, order_of};
 use crate::scope::{Gate, Head};
 use crate::state::{Pool, Source, Turn};
@@ -145,6 +145,9 @@ impl Pool {
             taken.push(self.take_start(scope, bucket.settings, number));
         }
         self.header.stats.acquired += taken.len() as u64;
+        for ticket in &taken {
+            self.tell_check(ticket.scope, interned, RateOutcome::Acquired, turn);
+        }
         self.scopes.change(&pool, |scope| scope.running += 1);
         self.index.running.insert((pool, number));
         if let Some(server) = server {
@@ -382,19 +385,36 @@ impl Pool {
                 self.dequeue(number, pool);
                 self.start(number, pool, &interned, server, turn);
             }
-            Err(Shut {
-                mode: Some(Mode::Skip),
-                ..
-            }) if !put_back => {
+            Err(
+                shut @ Shut {
+                    mode: Some(Mode::Skip),
+                    ..
+                },
+            ) if !put_back => {
                 self.header.stats.skipped += 1;
+                self.tell_shut(shut, &interned, RateOutcome::Skipped, turn);
                 self.end(number, Err(Reason::RateLimited), "".into(), turn);
             }
             Err(shut) => {
                 if shut.reason() == Reason::RateLimited {
                     self.header.stats.throttled += 1;
+                    self.tell_shut(shut, &interned, RateOutcome::Throttled, turn);
                 }
                 self.set_gate(pool, shut.gate);
             }
+        }
+    }
+
+    /// Tells of the rate that was shut, if it was one.
+    pub(crate) fn tell_shut(
+        &self,
+        shut: Shut,
+        interned: &Interned,
+        outcome: RateOutcome,
+        turn: &mut Turn,
+    ) {
+        if let Gate::Rate(scope) = shut.gate {
+            self.tell_check(scope, interned, outcome, turn);
         }
     }
 

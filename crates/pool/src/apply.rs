@@ -30,6 +30,12 @@ impl Pool {
         pool
     }
 
+    /// Whether the rates that decide about starts are told of in [`Applied::checks`]. It is no part
+    /// of the state: off, it costs nothing.
+    pub fn record_rate_checks(&mut self, recorded: bool) {
+        self.records_rate_checks = recorded;
+    }
+
     /// Applies one entry of the log, which stands there at `index`.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let mut turn = Turn {
@@ -37,6 +43,7 @@ impl Pool {
             starts: 0,
             budget: MOVES_PER_ENTRY_MAX,
             moves: Vec::new(),
+            checks: Vec::new(),
         };
         let takes_over = matches!(entry.commands.first(), Some(Command::Takeover))
             && entry.claim > self.header.claim;
@@ -59,6 +66,7 @@ impl Pool {
             at: self.now(),
             outcomes,
             moves: turn.moves,
+            checks: turn.checks,
         }
     }
 

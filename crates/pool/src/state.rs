@@ -9,7 +9,7 @@ use crate::digest::hash_of;
 use crate::fleet::Fleet;
 use crate::job::{Job, JobNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber};
 use crate::members::{Interned, Interner, Members};
-use crate::outcome::{Move, Standing};
+use crate::outcome::{Move, RateCheck, Standing};
 use crate::query::Stats;
 use crate::queue::Queue;
 use crate::scope::Scope;
@@ -99,6 +99,7 @@ pub struct Pool {
     pub(crate) audit: Table<u64, Box<AuditRecord>>,
     pub(crate) index: Index,
     pub(crate) walk: Option<crate::snapshot::WalkState>,
+    pub(crate) records_rate_checks: bool,
 }
 
 /// Who makes a head be considered.
@@ -175,6 +176,7 @@ pub(crate) struct Turn {
     /// Heads and due jobs that may still be considered.
     pub(crate) budget: usize,
     pub(crate) moves: Vec<Move>,
+    pub(crate) checks: Vec<RateCheck>,
 }
 
 impl Turn {
