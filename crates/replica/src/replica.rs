@@ -14,6 +14,7 @@
 use crate::core::Core;
 use crate::leases::Renewal;
 use crate::open::{Threads, open};
+use crate::standing;
 use crate::store::LogStore;
 use crate::{
     Config, ForwardError, HeardError, Leadership, Member, MembershipError, NodeId, ProposeError,
@@ -287,6 +288,20 @@ impl Replica {
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.inner.core)
+    }
+
+    /// How this member stands, after it has asked the others how they do: each has answered, or
+    /// is late.
+    pub async fn survey(&self) -> Status {
+        let core = Arc::clone(&self.inner.core);
+        let asking = self
+            .inner
+            .runtime
+            .spawn(async move { standing::ask_all(&core).await });
+        if asking.await.is_err() {
+            tracing::error!("the question how the members stand was broken off");
+        }
+        self.status()
     }
 
     /// Takes a snapshot, as happens by itself whenever the log has grown enough. Returns once one is

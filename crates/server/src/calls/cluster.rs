@@ -5,11 +5,13 @@ use std::time::Duration;
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
-use fermata_api::cluster::{ClusterView, MemberBody, NodeView, Role, TransferRequest};
+use fermata_api::cluster::{
+    ClusterView, MemberBody, NodeView, Role, TransferRequest, Warning, WarningCode,
+};
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::query::CallQuery;
 use fermata_pool::command::{Command, MemberChange};
-use fermata_replica::{self as replica, Member, MemberStatus, NodeId, Status};
+use fermata_replica::{self as replica, Member, MemberStatus, NodeId, Status, WarningKind};
 use http::StatusCode;
 use tokio::time::{timeout, timeout_at};
 
@@ -118,7 +120,7 @@ impl Edge {
     }
 
     async fn cluster(&self) -> ClusterView {
-        let status = self.replica.status();
+        let status = self.replica.survey().await;
         let has_quorum = match status.role {
             // A leader asks; the others believe their leader until its silence makes them vote.
             replica::Role::Leader => {
@@ -141,7 +143,20 @@ impl Edge {
                 .iter()
                 .map(|member| node(&status, member))
                 .collect(),
+            warnings: status.warnings().into_iter().map(warning).collect(),
         }
+    }
+}
+
+fn warning(warning: replica::Warning) -> Warning {
+    Warning {
+        code: match warning.kind {
+            WarningKind::TimeZoneDiffers => WarningCode::TimeZoneDiffers,
+            WarningKind::TzdbDiffers => WarningCode::TzdbDiffers,
+            WarningKind::ClockSkew => WarningCode::ClockSkew,
+        },
+        node: warning.node,
+        detail: warning.detail,
     }
 }
 
@@ -149,29 +164,28 @@ fn node(status: &Status, seen: &MemberStatus) -> NodeView {
     let member = &seen.member;
     let is_here = member.node == status.node;
     let is_leader = status.leader == Some(member.node);
+    let report = seen.report.as_ref();
+    let skew_us = report.map(|report| report.clock_ahead_us);
     NodeView {
         id: member.node,
         role: match status.role {
             replica::Role::Stopped if is_here => Role::Unreachable,
             replica::Role::Candidate if is_here => Role::Candidate,
             _ if is_leader => Role::Leader,
+            _ if report.is_none() => Role::Unreachable,
             _ if seen.voter => Role::Follower,
             _ => Role::Learner,
         },
         voter: seen.voter,
-        term: is_here.then_some(status.term),
-        last_index: if is_here {
-            status.last_log
-        } else {
-            seen.matched
-        },
-        applied: status.applied.filter(|_| is_here),
+        term: report.map(|report| report.term),
+        last_index: report.and_then(|report| report.last_log).or(seen.matched),
+        applied: report.and_then(|report| report.applied),
         lag: seen.lag,
         client_url: Some(member.client_url.clone()).filter(|url| !url.is_empty()),
         peer_address: member.peer.clone(),
-        time_zone: is_here.then(|| status.time_zone.clone()),
-        tzdb: is_here.then(|| status.tzdb.clone()),
-        clock_skew_ms: None,
-        version: is_here.then(|| env!("CARGO_PKG_VERSION").to_owned()),
+        time_zone: report.map(|report| report.time_zone.clone()),
+        tzdb: report.map(|report| report.tzdb.clone()),
+        clock_skew_ms: skew_us.map(|us| us / 1_000),
+        version: report.map(|report| report.version.clone()),
     }
 }
