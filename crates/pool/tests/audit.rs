@@ -81,8 +81,14 @@ fn scope() -> Box<str> {
     "cap:k".into()
 }
 
-/// Every command of an operator: what it is, to what, its revision, and what is said about it.
-fn every_change() -> Vec<(Command, Action, &'static str, Option<u64>, &'static str)> {
+/// A command of an operator: what it is, to what, its revision, and what is said about it.
+type Change = (Command, Action, &'static str, Option<u64>, &'static str);
+
+fn every_change() -> Vec<Change> {
+    [of_definitions(), of_servers_and_windows(), of_members()].concat()
+}
+
+fn of_definitions() -> Vec<Change> {
     let category = Category {
         id: "c".into(),
         ..Category::default()
@@ -90,11 +96,6 @@ fn every_change() -> Vec<(Command, Action, &'static str, Option<u64>, &'static s
     let settings = Settings {
         lease_s: 31,
         ..Settings::default()
-    };
-    let sizes = Override {
-        amount: Some(0),
-        note: "vendor is down".into(),
-        ..Override::default()
     };
     vec![
         (put_event("a", true), Action::PutEvent, "e", Some(1), "new"),
@@ -152,6 +153,16 @@ fn every_change() -> Vec<(Command, Action, &'static str, Option<u64>, &'static s
             Some(1),
             "changed: lease_s from 30 to 31",
         ),
+    ]
+}
+
+fn of_servers_and_windows() -> Vec<Change> {
+    let sizes = Override {
+        amount: Some(0),
+        note: "vendor is down".into(),
+        ..Override::default()
+    };
+    vec![
         (put_server(1), Action::PutServer, "s", Some(1), "new"),
         (
             put_server(2),
@@ -193,6 +204,11 @@ fn every_change() -> Vec<(Command, Action, &'static str, Option<u64>, &'static s
         ),
         (Command::ResetAll, Action::ResetAll, "", None, ""),
         (Command::ResetStats, Action::ResetStats, "", None, ""),
+    ]
+}
+
+fn of_members() -> Vec<Change> {
+    vec![
         (
             Command::MembersChanged(MemberChange::Added {
                 node: 2,
