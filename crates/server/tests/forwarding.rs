@@ -122,6 +122,24 @@ async fn a_follower_answers_like_the_leader() {
     assert_eq!((status, nothing), (204, Value::Null));
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_node_tells_how_all_stand() {
+    let nodes = harness::three().await;
+    for node in &nodes {
+        let all_say = |cluster: &Value| {
+            let nodes = cluster["nodes"].as_array();
+            nodes.is_some_and(|nodes| nodes.iter().all(|node| node["time_zone"] == "UTC"))
+        };
+        let cluster = node.until("/v1/cluster", all_say).await;
+        assert_eq!(cluster["warnings"], json!([]));
+        for node in cluster["nodes"].as_array().expect("nodes") {
+            for field in ["tzdb", "term", "applied", "last_index", "clock_skew_ms"] {
+                assert!(!node[field].is_null(), "{field} is not in {node}");
+            }
+        }
+    }
+}
+
 /// One token through all nodes at once makes one job (F07).
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn one_key_through_all_nodes_makes_one_job() {
