@@ -49,6 +49,8 @@ pub const OVERRIDE: &str = "/v1/overrides/{id}";
 pub const OVERRIDES: &str = "/v1/overrides";
 /// Counters: `GET`, `DELETE` sets them to zero.
 pub const STATS: &str = "/v1/stats";
+/// Who changed what: `GET`.
+pub const AUDIT: &str = "/v1/audit";
 /// The cluster's nodes: `GET`.
 pub const CLUSTER: &str = "/v1/cluster";
 /// `POST` adds a node.

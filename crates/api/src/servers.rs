@@ -22,6 +22,7 @@ use crate::jobs::{JobState, LogPlace, Priority};
 use crate::params::Params;
 use crate::problem::ErrorCode;
 use crate::time::Timestamp;
+use crate::whole;
 
 /// A server's definition: the body of `PUT /v1/servers/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +32,11 @@ pub struct ServerBody {
     #[serde(default, deserialize_with = "bounds::list::<_, _, GROUPS_MAX>")]
     pub groups: Vec<String>,
     /// Its capacity in units of weight, 1 to 100,000; absent = no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 1, { bounds::WEIGHT_MAX }>"
+    )]
     pub max_jobs: Option<u64>,
     /// Whether it takes new jobs.
     #[serde(default = "enabled")]

@@ -6,6 +6,7 @@ mod why;
 use std::fmt::Display;
 use std::time::Duration;
 
+use fermata_api::audit::AuditRecord;
 use fermata_api::cluster::{ClusterView, MemberBody, TransferRequest};
 use fermata_api::events::{Category, Event};
 use fermata_api::jobs::{
@@ -408,6 +409,15 @@ impl Client {
 
 /// The cluster.
 impl Client {
+    /// A page of the changes by operators, newest first.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn audit(&self, query: &PageQuery) -> Result<Page<AuditRecord>, ClientError> {
+        self.get(format!("{}{}", routes::AUDIT, query_string(query)?))
+            .await
+    }
+
     /// The cluster as the asked node sees it.
     ///
     /// # Errors

@@ -9,7 +9,8 @@ use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
 use crate::worker::group;
 use crate::{
-    cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server, worker,
+    audit, cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server,
+    worker,
 };
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
@@ -59,6 +60,8 @@ enum Command {
     Server(server::ServerArgs),
     /// The nodes of the cluster, and changes of them
     Cluster(cluster::ClusterArgs),
+    /// Who changed what, and when
+    Audit(audit::AuditArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -104,6 +107,7 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Override(args) => overrides::run(&args, screen),
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
+        Command::Audit(args) => audit::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
     };
     done.map(|()| ExitCode::SUCCESS)

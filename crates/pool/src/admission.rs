@@ -9,7 +9,7 @@ use crate::fleet::Wanted;
 use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Ticket};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{RateOutcome, Reason};
 use crate::scope::Gate;
 use crate::state::{Pool, Turn};
 use crate::terms::Rules;
@@ -171,6 +171,9 @@ impl Pool {
             taken.push(self.take_start(scope, bucket.settings, number));
         }
         self.header.stats.acquired += taken.len() as u64;
+        for ticket in &taken {
+            self.tell_check(ticket.scope, interned, RateOutcome::Acquired, turn);
+        }
         let head = self.scopes.change(&pool, |scope| {
             scope.running += 1;
             scope.head
@@ -232,6 +235,19 @@ impl Pool {
             self.index
                 .fleet
                 .place(&server.definition.id, number, Some(server));
+        }
+    }
+
+    /// Tells of the rate that was shut, if it was one.
+    pub(crate) fn tell_shut(
+        &self,
+        shut: Shut,
+        interned: &Interned,
+        outcome: RateOutcome,
+        turn: &mut Turn,
+    ) {
+        if let Gate::Rate(scope) = shut.gate {
+            self.tell_check(scope, interned, outcome, turn);
         }
     }
 

@@ -7,6 +7,7 @@
 //! Caveat: within one entry at most [`MOVES_PER_ENTRY_MAX`] heads and due jobs are considered. What
 //! is left is due at once: [`Pool::next_deadline`] says so.
 
+use crate::audit::nested_actor;
 use crate::command::{Command, Entry, Holder};
 use crate::job::{JobNumber, Note, PutBackCause, ServerNumber, State};
 use crate::outcome::{Applied, JobOutcome, NotLeader, Outcome, Reason, Refusal};
@@ -29,6 +30,12 @@ impl Pool {
         pool
     }
 
+    /// Whether the rates that decide about starts are told of in [`Applied::checks`]. It is no part
+    /// of the state: off, it costs nothing.
+    pub fn record_rate_checks(&mut self, recorded: bool) {
+        self.records_rate_checks = recorded;
+    }
+
     /// Applies one entry of the log, which stands there at `index`.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let mut turn = Turn {
@@ -36,6 +43,7 @@ impl Pool {
             starts: 0,
             budget: MOVES_PER_ENTRY_MAX,
             moves: Vec::new(),
+            checks: Vec::new(),
         };
         let takes_over = matches!(entry.commands.first(), Some(Command::Takeover))
             && entry.claim > self.header.claim;
@@ -58,13 +66,14 @@ impl Pool {
             at: self.now(),
             outcomes,
             moves: turn.moves,
+            checks: turn.checks,
         }
     }
 
     fn carry_out(&mut self, commands: &[Command], turn: &mut Turn) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
-            let mut outcome = self.command(command, turn).unwrap_or_else(Outcome::Refused);
+            let mut outcome = self.audited(command, turn).unwrap_or_else(Outcome::Refused);
             let moves = turn.moves.len();
             self.examine(turn);
             if turn.moves.len() > moves
@@ -206,9 +215,14 @@ impl Pool {
         self.examine(turn);
     }
 
-    fn command(&mut self, command: &Command, turn: &mut Turn) -> Result<Outcome, Refusal> {
+    pub(crate) fn command(
+        &mut self,
+        command: &Command,
+        turn: &mut Turn,
+    ) -> Result<Outcome, Refusal> {
         match command {
-            Command::Takeover => Ok(Outcome::Done),
+            Command::Takeover | Command::MembersChanged(_) => Ok(Outcome::Done),
+            Command::By { .. } => Err(nested_actor()),
             Command::Launch(launch) => Ok(self.launch(launch, turn)),
             Command::Started { job, attempt, from } => {
                 self.started(job, *attempt, from.as_ref(), turn)

@@ -157,6 +157,40 @@ pub enum Command {
     },
     /// The counters begin again.
     ResetStats,
+    /// An operator's command, with who it was.
+    By {
+        /// The name by which the edge knows the operator, at most
+        /// [`ACTOR_BYTES_MAX`](crate::audit::ACTOR_BYTES_MAX).
+        actor: Box<str>,
+        /// The command; not of this kind again.
+        command: Box<Command>,
+    },
+    /// The members are changed, which is Raft's to do: this leaves the record of it.
+    MembersChanged(MemberChange),
+}
+
+/// What became of the members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberChange {
+    /// A node was added.
+    Added {
+        /// The node.
+        node: u64,
+        /// Where its peers reach it.
+        peer: Box<str>,
+    },
+    /// A node was removed.
+    Removed {
+        /// The node.
+        node: u64,
+    },
+    /// A leader was told to hand over.
+    HandedOver {
+        /// The leader.
+        from: u64,
+        /// To whom; none: whoever is least behind.
+        to: Option<u64>,
+    },
 }
 
 /// Longest description of an end, in bytes (S11).
@@ -223,9 +257,9 @@ pub struct Launch {
     /// Stand for the event's: JSON, kept as the bytes that came.
     #[serde(with = "serde_bytes")]
     pub params: Option<Box<[u8]>>,
-    /// What the parameters hash to as parsed, whatever their spelling: by this, where it is given,
-    /// requests are compared (S40).
-    pub params_hash: Option<u64>,
+    /// What the request hashes to as parsed and before defaults, whatever its spelling: by this
+    /// alone, where it is given, requests are compared (S40).
+    pub request_hash: Option<u64>,
     /// First in precedence (S7).
     pub limits: Vec<Limit>,
     /// Stand for the event's; an empty list is as if absent.

@@ -69,20 +69,18 @@ pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), 
 impl Launch {
     /// What tells this request from another under the same id (S40).
     pub(crate) fn fingerprint(&self) -> u64 {
-        let params = self
-            .params
-            .as_ref()
-            .map(|params| self.params_hash.unwrap_or(hash_of(params)));
-        hash_of(&(
-            (
-                &self.event,
-                self.priority,
-                params,
-                &self.limits,
-                &self.targets,
-            ),
-            (self.delay_s, &self.parent, self.executor, self.lease_s),
-        ))
+        self.request_hash.unwrap_or_else(|| {
+            hash_of(&(
+                (
+                    &self.event,
+                    self.priority,
+                    &self.params,
+                    &self.limits,
+                    &self.targets,
+                ),
+                (self.delay_s, &self.parent, self.executor, self.lease_s),
+            ))
+        })
     }
 
     /// Checks everything that can be checked without the state (S6, S11).
@@ -146,6 +144,15 @@ impl Pool {
         }
     }
 
+    /// Whether the launch's id is that of a job which another request launched (S40).
+    #[must_use]
+    pub fn is_id_conflict(&self, launch: &Launch) -> bool {
+        let known = self.number_of_job(&launch.id);
+        known
+            .and_then(|number| self.jobs.get(&number))
+            .is_some_and(|job| job.fingerprint != launch.fingerprint())
+    }
+
     /// How a job stands, as an outcome. Filled in again once the queues were examined.
     pub(crate) fn outcome_of(&self, number: JobNumber, repeated: bool) -> Outcome {
         match self.jobs.get(&number) {
@@ -165,14 +172,10 @@ impl Pool {
     ) -> Result<(JobNumber, bool), Refusal> {
         let fingerprint = launch.fingerprint();
         if let Some(number) = self.number_of_job(&launch.id) {
-            let same = self
-                .jobs
-                .get(&number)
-                .is_some_and(|job| job.fingerprint == fingerprint);
-            return if same {
-                Ok((number, true))
-            } else {
+            return if self.is_id_conflict(launch) {
                 Err(Refusal::IdConflict)
+            } else {
+                Ok((number, true))
             };
         }
         let definition = self.check_launch(launch)?;

@@ -17,6 +17,7 @@
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
 //!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
+//! - [`audit`] keeps who changed what.
 //! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
 //! # What costs what
@@ -38,6 +39,7 @@ extern crate alloc;
 
 mod admission;
 mod apply;
+pub mod audit;
 pub mod command;
 mod consideration;
 mod definitions;

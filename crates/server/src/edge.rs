@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use crate::Config;
+use crate::actor::Actor;
 use crate::admission::{Admission, Deadline};
 use crate::calls::poll::Polls;
 use crate::convert::refusals;
@@ -64,6 +65,20 @@ impl Edge {
             Outcome::Refused(refusal) => Err(refusals::refusal(refusal).into()),
             outcome => Ok(outcome),
         }
+    }
+
+    /// As [`Edge::propose`] for a change by an operator, of which a record is kept.
+    pub(crate) async fn propose_by(
+        &self,
+        actor: Actor,
+        deadline: Deadline,
+        command: Command,
+    ) -> Result<Outcome, Refused> {
+        let command = Command::By {
+            actor: actor.into_name(),
+            command: Box::new(command),
+        };
+        self.propose(deadline, command).await
     }
 
     /// Has commands committed and applied, in order; each has its outcome.

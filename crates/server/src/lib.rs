@@ -21,6 +21,7 @@
 
 #![forbid(unsafe_code)]
 
+mod actor;
 mod admission;
 mod calls;
 mod convert;
@@ -32,6 +33,7 @@ mod input;
 mod listen;
 mod refused;
 mod routes;
+mod sameness;
 mod steer;
 mod wire;
 
@@ -121,8 +123,11 @@ pub async fn serve(
 /// Does another node's call as if it had come here.
 async fn answer_forwarded(router: axum::Router, call: Vec<u8>) -> Vec<u8> {
     let response = match wire::Call::decode(&call) {
-        Ok(call) => {
+        Ok(mut call) => {
             let mut request = Request::new(Body::from(call.body));
+            if let Some(actor) = actor::Actor::take(&mut call.headers) {
+                request.extensions_mut().insert(actor);
+            }
             *request.method_mut() = call.method;
             *request.uri_mut() = call.uri;
             *request.headers_mut() = call.headers;

@@ -13,7 +13,9 @@ use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::routes;
 
 use crate::admission::admit;
-use crate::calls::{attempts, cluster, definitions, jobs, poll, pools, probes, servers, why};
+use crate::calls::{
+    attempts, audit, cluster, definitions, jobs, poll, pools, probes, servers, why,
+};
 use crate::edge::Edge;
 use crate::held::hold;
 use crate::refused::Refused;
@@ -101,6 +103,7 @@ fn rates(edge: &Edge) -> Router<Edge> {
         .route(routes::OVERRIDE, led(edge, overriding))
         .route(routes::OVERRIDES, led(edge, get(pools::list_overrides)))
         .route(routes::STATS, led(edge, stats))
+        .route(routes::AUDIT, led(edge, get(audit::list)))
 }
 
 fn members(edge: &Edge) -> Router<Edge> {

@@ -116,7 +116,7 @@ pub(crate) fn launch(value: &Value) -> Result<Launch, Fault> {
         params: value
             .get("params")
             .map(|params| params.to_string().into_bytes().into()),
-        params_hash: None,
+        request_hash: None,
         limits: limits(&value["limits"])?,
         targets: value.get("targets").map(texts).transpose()?,
         delay_s: value["delay_s"].as_u64(),

@@ -6,8 +6,8 @@
 use super::snapshots::{apply, build, digest, launching};
 use super::{entries, entry, id, membership, open, run, wal_file};
 use fermata_pool::command::{
-    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch, Node,
-    Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch,
+    MemberChange, Node, Override, Parent, ResolveLimits, ServerDefinition, Settings,
 };
 use fermata_pool::limits::{
     Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit, Style, TimeLimit,
@@ -131,6 +131,8 @@ fn ordinal(command: &Command) -> usize {
         Command::PutOverride { .. } => 20,
         Command::DeleteOverride { .. } => 21,
         Command::ResetStats => 22,
+        Command::By { .. } => 23,
+        Command::MembersChanged(_) => 24,
     }
 }
 
@@ -158,7 +160,7 @@ fn about_jobs() -> Vec<Command> {
             event: Some("e1".into()),
             priority: Some(-3),
             params: Some(br#"{"a":1}"#[..].into()),
-            params_hash: Some(7),
+            request_hash: Some(7),
             limits: limits(),
             targets: Some(vec!["s1".into(), "group".into()]),
             delay_s: Some(30),
@@ -274,6 +276,14 @@ fn about_holders_and_windows() -> Vec<Command> {
             scope: "rate:sendgrid".into(),
         },
         Command::ResetStats,
+        Command::By {
+            actor: "anonymous@127.0.0.1".into(),
+            command: Box::new(Command::ResetAll),
+        },
+        Command::MembersChanged(MemberChange::HandedOver {
+            from: 1,
+            to: Some(2),
+        }),
     ]
 }
 

@@ -10,6 +10,7 @@ use fermata_pool::command::Command;
 use http::StatusCode;
 
 use super::definitions::page;
+use crate::actor::Actor;
 use crate::admission::Deadline;
 use crate::convert::{inward, outward};
 use crate::edge::Edge;
@@ -19,12 +20,13 @@ use crate::refused::{Refused, json, no_content};
 pub(crate) async fn put(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(id): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(body): Json<ServerBody>,
 ) -> Result<Response, Refused> {
     let definition = inward::server(body, &id)?;
-    edge.propose(deadline, Command::PutServer(definition))
+    edge.propose_by(actor, deadline, Command::PutServer(definition))
         .await?;
     answer(&edge, &id)
 }
@@ -40,13 +42,14 @@ pub(crate) async fn get(
 pub(crate) async fn delete(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(server): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
     let command = Command::DeleteServer {
         server: server.clone(),
     };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     // Its worker learns that there is nothing to wait for.
     edge.hints.servers.wake(&server);
     Ok(no_content())

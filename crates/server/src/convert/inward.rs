@@ -22,7 +22,6 @@ use fermata_pool::limits::{
 };
 use fermata_pool::query::StateKind;
 use fermata_pool::time::Instant;
-use sha2::{Digest, Sha256};
 
 /// The bound of parameters whatever the settings say; theirs is the pool's to know.
 const PARAMS_BYTES_ANY: u32 = PARAMS_BYTES_MAX as u32;
@@ -44,15 +43,18 @@ pub(crate) fn scope(field: &str, text: &str) -> Result<Box<str>, Problem> {
     Ok(text.into())
 }
 
-/// A launch under the id that was given or chosen for it.
-pub(crate) fn launch(request: jobs::LaunchRequest, id: &str) -> Result<Launch, Problem> {
-    let params_hash = request.params.as_ref().map(params_hash);
+/// A launch under the id that was given or chosen for it, and the hash of its request.
+pub(crate) fn launch(
+    request: jobs::LaunchRequest,
+    id: &str,
+    request_hash: u64,
+) -> Result<Launch, Problem> {
     let launch = Launch {
         id: id.into(),
         event: request.event.map(Into::into),
         priority: request.priority.map(jobs::Priority::get),
         params: request.params.map(|json| params(&json)),
-        params_hash,
+        request_hash: Some(request_hash),
         limits: limits(request.limits),
         targets: Some(names(request.targets)).filter(|targets| !targets.is_empty()),
         delay_s: request.delay_s,
@@ -276,16 +278,6 @@ fn names(given: Vec<String>) -> Vec<Box<str>> {
 
 fn params(json: &fermata_api::params::Params) -> Box<[u8]> {
     json.as_json().as_bytes().into()
-}
-
-/// What parameters hash to as parsed: the order of keys and white space do not tell requests
-/// apart (S40).
-fn params_hash(json: &fermata_api::params::Params) -> u64 {
-    let parsed = serde_json::from_str::<serde_json::Value>(json.as_json());
-    let canonical = parsed.map_or_else(|_| json.as_json().to_owned(), |value| value.to_string());
-    let mut first = [0; 8];
-    first.copy_from_slice(&Sha256::digest(canonical)[..8]);
-    u64::from_le_bytes(first)
 }
 
 /// A key of a header, which is bounded before anything is made of it (S11).

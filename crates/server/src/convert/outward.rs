@@ -1,5 +1,6 @@
 //! The pool's state and outcomes as they are answered.
 
+use fermata_api::audit::{self, AuditAction};
 use fermata_api::events::{self, Algorithm, EventType};
 use fermata_api::jobs::{self, JobState, LogPlace, Priority};
 use fermata_api::limits as api_limits;
@@ -8,6 +9,7 @@ use fermata_api::servers::{Offer, ServerView, StopReason};
 use fermata_api::settings;
 use fermata_api::time::Timestamp;
 use fermata_pool::Pool;
+use fermata_pool::audit::{Action, AuditRecord};
 use fermata_pool::command::{
     Algo, Category, Event, EventKind, Executor, Node, ResolveLimits, Settings,
 };
@@ -418,4 +420,35 @@ fn differs(difference: &Difference) -> String {
         job,
     } = difference;
     format!("warning: {what} is {ours} here and {theirs} in job {job} of the same pool")
+}
+
+/// A change by an operator.
+pub(crate) fn audit_record(number: u64, record: &AuditRecord) -> audit::AuditRecord {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    audit::AuditRecord {
+        number,
+        at: time(record.at),
+        index: record.index,
+        actor: given(&record.actor),
+        action: match record.action {
+            Action::PutEvent => AuditAction::PutEvent,
+            Action::DeleteEvent => AuditAction::DeleteEvent,
+            Action::PutCategory => AuditAction::PutCategory,
+            Action::DeleteCategory => AuditAction::DeleteCategory,
+            Action::PutSettings => AuditAction::PutSettings,
+            Action::PutServer => AuditAction::PutServer,
+            Action::DeleteServer => AuditAction::DeleteServer,
+            Action::PutOverride => AuditAction::PutOverride,
+            Action::DeleteOverride => AuditAction::DeleteOverride,
+            Action::Reset => AuditAction::ResetWindow,
+            Action::ResetAll => AuditAction::ResetWindows,
+            Action::ResetStats => AuditAction::ResetStats,
+            Action::AddMember => AuditAction::AddMember,
+            Action::RemoveMember => AuditAction::RemoveMember,
+            Action::Transfer => AuditAction::Transfer,
+        },
+        target: given(&record.target),
+        revision: record.revision,
+        change: given(&record.change),
+    }
 }
