@@ -210,6 +210,14 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
                 from: from?,
             }
         }
+        Wish::StartActionFailed { job, attempt } => {
+            let (job, attempt, _) = about(job, Phase::Starting, *attempt, Sender::Unnamed)?;
+            Command::StartActionFailed {
+                job,
+                attempt,
+                description: "".into(),
+            }
+        }
         Wish::Cancel(job) => Command::Cancel { job: named(job)? },
         Wish::CallerSeen(job) => Command::CallerSeen { job: named(job)? },
         Wish::LeaseExpired(job) => Command::LeaseExpired { job: named(job)? },

@@ -6,8 +6,8 @@
 use super::snapshots::{apply, build, digest, launching};
 use super::{entries, entry, id, membership, open, run, wal_file};
 use fermata_pool::command::{
-    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch, Node,
-    Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Header, Holder, Launch,
+    Node, OnFailure, Override, Parent, ResolveLimits, ServerDefinition, Settings, StartAction,
 };
 use fermata_pool::limits::{
     Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit, Style, TimeLimit,
@@ -131,6 +131,9 @@ fn ordinal(command: &Command) -> usize {
         Command::PutOverride { .. } => 20,
         Command::DeleteOverride { .. } => 21,
         Command::ResetStats => 22,
+        Command::DrainServer { .. } => 23,
+        Command::ServerDraining(_) => 24,
+        Command::StartActionFailed { .. } => 25,
     }
 }
 
@@ -206,6 +209,15 @@ fn about_definitions() -> Vec<Command> {
                     limits: limits(),
                 }],
                 resolve: ResolveLimits::FirstStart,
+                on_start: Some(Box::new(StartAction {
+                    url: "http://hooks/start".into(),
+                    headers: vec![Header {
+                        name: "x-team".into(),
+                        value: "crm".into(),
+                    }],
+                    timeout_s: 5,
+                    on_failure: OnFailure::Continue,
+                })),
             }),
             if_revision: Some(0),
         },
@@ -274,6 +286,15 @@ fn about_holders_and_windows() -> Vec<Command> {
             scope: "rate:sendgrid".into(),
         },
         Command::ResetStats,
+        Command::DrainServer {
+            server: "s1".into(),
+        },
+        Command::ServerDraining(holder()),
+        Command::StartActionFailed {
+            job: "j1".into(),
+            attempt: 3,
+            description: "no answer".into(),
+        },
     ]
 }
 
