@@ -8,5 +8,6 @@ mod help;
 mod jobs;
 mod nodes;
 mod settings;
+mod shutdown;
 mod why;
 mod workers;
