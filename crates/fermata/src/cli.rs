@@ -40,6 +40,8 @@ enum Command {
     Worker(worker::WorkerArgs),
     #[command(hide = true)]
     ExecForWorker(worker::group::ExecArgs),
+    #[command(hide = true)]
+    WatchForWorker,
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -89,6 +91,7 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
         Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),
         Command::ExecForWorker(args) => worker::group::exec(&args),
+        Command::WatchForWorker => worker::warden::watch(),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),

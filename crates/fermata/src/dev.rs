@@ -15,7 +15,7 @@ use crate::node::{self, Addresses};
 use crate::remote::RemoteArgs;
 use crate::screen::{Screen, Tone};
 use crate::settings::{Given, LISTEN_DEFAULT, PEER_LISTEN_DEFAULT};
-use crate::worker::{self, Execution, Registration, Worker};
+use crate::worker::{self, Execution, Registration, Warden, Worker};
 
 /// The worker's server.
 const SERVER: &str = "dev";
@@ -74,6 +74,7 @@ pub(crate) fn run(args: DevArgs, screen: Screen) -> Result<(), CommandError> {
         server: SERVER.to_owned(),
         command,
         grace: GRACE,
+        warden: Warden::start()?,
         journal: None,
     };
     let registration = Registration {

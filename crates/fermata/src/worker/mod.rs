@@ -7,6 +7,7 @@
 mod execution;
 pub(crate) mod group;
 mod journal;
+pub(crate) mod warden;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -28,6 +29,7 @@ use crate::signals::Signals;
 
 pub(crate) use execution::Execution;
 use journal::Journal;
+pub(crate) use warden::Warden;
 
 /// Which server, and how its jobs are executed.
 #[derive(Debug, clap::Args)]
@@ -131,6 +133,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
         server: args.server,
         command: args.command,
         grace: Duration::from_secs(args.grace_s),
+        warden: Warden::start()?,
         journal,
     };
     let drain_timeout =

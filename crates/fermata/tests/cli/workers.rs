@@ -128,18 +128,19 @@ fn a_stubborn_command_is_killed_after_its_grace() {
 }
 
 #[test]
-fn a_killed_worker_takes_its_command_along() {
+fn a_killed_worker_takes_its_command_along_and_what_that_has_started() {
     let cluster = Cluster::start();
     let pids = cluster.path("pids");
-    let script = format!("echo $$ > {}; exec sleep 600", pids.display());
+    let script = format!("sleep 600 & echo $$ $! > {}; wait", pids.display());
     let mut worker = cluster.worker("w1", &[], &script);
     cluster.run(&["job", "submit", "--id", "j"]).ends(0, "j");
-    let command = line_of(&pids);
+    let both = line_of(&pids);
+    let (command, child) = both.split_once(' ').expect("two processes");
     worker.signal(Signal::KILL);
     worker.ended();
-    wait_for("the end of the command", || {
-        (!lives(&command)).then_some(())
-    });
+    for pid in [command, child] {
+        wait_for("the end of all of it", || (!lives(pid)).then_some(()));
+    }
 }
 
 #[test]
