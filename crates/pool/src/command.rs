@@ -172,7 +172,7 @@ pub enum Command {
         job: Box<str>,
         /// The attempt.
         attempt: u32,
-        /// What went wrong, at most [`DESCRIPTION_BYTES_MAX`].
+        /// What went wrong; cut at [`DESCRIPTION_BYTES_MAX`].
         description: Box<str>,
     },
 }

@@ -27,7 +27,7 @@ use std::time::Duration;
 use axum::body::Body;
 use fermata_api::servers::StartNotice;
 use fermata_pool::Pool;
-use fermata_pool::command::{Claim, Command, DESCRIPTION_BYTES_MAX, OnFailure, StartAction};
+use fermata_pool::command::{Claim, Command, OnFailure, StartAction};
 use fermata_pool::job::State;
 use fermata_pool::outcome::{Applied, Standing};
 use fermata_pool::query::JobView;
@@ -293,12 +293,10 @@ impl Runner {
 
     /// Has the job ended, without waiting for it: other actions go on.
     fn abort(&self, notice: &StartNotice, failure: &str) {
-        let mut description = format!("the start action failed: {failure}");
-        description.truncate(description.floor_char_boundary(DESCRIPTION_BYTES_MAX));
         let command = Command::StartActionFailed {
             job: notice.offer.job.as_str().into(),
             attempt: notice.offer.attempt,
-            description: description.into(),
+            description: format!("the start action failed: {failure}").into(),
         };
         let replica = self.edge.replica.clone();
         tokio::spawn(async move {

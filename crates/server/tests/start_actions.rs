@@ -1,5 +1,7 @@
 //! Start actions: the leader's HTTP call between a start and its hand-out.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
+
 mod harness;
 
 use std::time::Duration;
