@@ -191,6 +191,15 @@ impl Soak {
             // No other run has these.
             soak.start_worker(&format!("w{number}-{}", std::process::id()));
         }
+        for server in soak.workers.keys() {
+            // One that was never seen cannot be missed.
+            let what = format!("{server} is online");
+            wait_for(&what, DEADLINE, async || {
+                let view = soak.client.server(server).await.ok()?;
+                view.online.then_some(())
+            })
+            .await;
+        }
         soak
     }
 
