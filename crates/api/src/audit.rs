@@ -49,6 +49,8 @@ pub enum AuditAction {
     PutServer,
     /// A server was deleted.
     DeleteServer,
+    /// A server was told to end what it runs and to take nothing new.
+    DrainServer,
     /// An override was set.
     PutOverride,
     /// An override was cleared.
@@ -79,6 +81,7 @@ impl AuditAction {
             Self::PutSettings => "settings put",
             Self::PutServer => "server put",
             Self::DeleteServer => "server deleted",
+            Self::DrainServer => "server drained",
             Self::PutOverride => "override set",
             Self::DeleteOverride => "override cleared",
             Self::ResetWindow => "window reset",

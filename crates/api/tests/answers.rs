@@ -48,7 +48,7 @@ fn views_are_written_as_they_were_read() {
 
 #[test]
 fn an_answer_may_have_gained_fields() {
-    let server = json!({"id": "s", "groups": [], "enabled": true, "online": true, "starting": 0,
+    let server = json!({"id": "s", "groups": [], "enabled": true, "online": true, "draining": false, "starting": 0,
         "active": 0, "weight": 0, "added_in_a_later_version": 1});
     assert!(serde_json::from_value::<ServerView>(server).is_ok());
 }

@@ -48,6 +48,8 @@ enum Command {
     Become(group::BecomeArgs),
     #[command(hide = true, name = "watch-command")]
     Watch(exec::WatchArgs),
+    #[command(hide = true)]
+    WatchForWorker,
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -101,6 +103,7 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Worker(args) => worker::run(args),
         Command::Become(args) => group::become_command(&args),
         Command::Watch(args) => return exec::watch(&args),
+        Command::WatchForWorker => worker::warden::watch(),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),

@@ -270,11 +270,21 @@ impl Pool {
                 };
                 Ok(Outcome::Done)
             }
+            Command::DrainServer { server } => self.drain_server(server, turn),
+            Command::ServerDraining(holder) => {
+                let number = self.current_life(holder)?;
+                Ok(self.drain(number, turn))
+            }
+            Command::StartActionFailed {
+                job,
+                attempt,
+                description,
+            } => self.start_action_failed(job, *attempt, description, turn),
         }
     }
 
     /// The job and whether the attempt named is its current one, which its sender holds (S14).
-    fn attempt_of(
+    pub(crate) fn attempt_of(
         &self,
         job: &str,
         attempt: u32,
@@ -403,14 +413,19 @@ impl Pool {
     }
 
     /// Puts back what a server holds in `starting`.
-    fn put_back_starting(&mut self, server: ServerNumber, turn: &mut Turn) {
+    pub(crate) fn put_back_starting(
+        &mut self,
+        server: ServerNumber,
+        cause: PutBackCause,
+        turn: &mut Turn,
+    ) {
         for number in self.held_numbers(server) {
             if self
                 .jobs
                 .get(&number)
                 .is_some_and(|job| matches!(job.state, State::Starting(_)))
             {
-                self.put_back(number, PutBackCause::ServerOffline, turn);
+                self.put_back(number, cause, turn);
             }
         }
     }
@@ -442,13 +457,14 @@ impl Pool {
         if server.incarnation.as_ref() != Some(&holder.incarnation) {
             // Offline first, so that what the old life held does not come back to it.
             self.change_server(number, |server| server.online = false);
-            self.put_back_starting(number, turn);
+            self.put_back_starting(number, PutBackCause::ServerOffline, turn);
             self.give_up_active(number, turn);
         }
         let (now, takeovers) = (self.now(), self.header.takeovers);
         self.change_server(number, |server| {
             let life = Some(holder.incarnation.clone());
             if server.incarnation != life {
+                server.draining = false;
                 server
                     .superseded
                     .extend(core::mem::replace(&mut server.incarnation, life));
@@ -466,7 +482,7 @@ impl Pool {
     fn server_offline(&mut self, holder: &Holder, turn: &mut Turn) -> Result<Outcome, Refusal> {
         let number = self.current_life(holder)?;
         self.change_server(number, |server| server.online = false);
-        self.put_back_starting(number, turn);
+        self.put_back_starting(number, PutBackCause::ServerOffline, turn);
         Ok(Outcome::Done)
     }
 
@@ -484,7 +500,7 @@ impl Pool {
             .number(server)
             .ok_or(Refusal::UnknownServer)?;
         self.change_server(number, |server| server.online = false);
-        self.put_back_starting(number, turn);
+        self.put_back_starting(number, PutBackCause::ServerOffline, turn);
         self.give_up_active(number, turn);
         if let Some(gone) = self.servers.remove(&number) {
             self.index
@@ -544,7 +560,7 @@ impl Pool {
 }
 
 /// A description, cut where it is too long.
-fn cut(description: &str) -> Box<str> {
+pub(crate) fn cut(description: &str) -> Box<str> {
     let most = crate::command::DESCRIPTION_BYTES_MAX;
     let end = (0..=most.min(description.len()))
         .rev()

@@ -62,6 +62,7 @@ pub enum Action {
     PutSettings,
     PutServer,
     DeleteServer,
+    DrainServer,
     PutOverride,
     DeleteOverride,
     Reset,
@@ -138,6 +139,7 @@ impl Pool {
                 Draft::new(Action::PutServer, &new.id, server_change(old, new))
             }
             Command::DeleteServer { server } => Draft::new(Action::DeleteServer, server, ""),
+            Command::DrainServer { server } => Draft::new(Action::DrainServer, server, ""),
             Command::PutOverride { scope, sizes } => {
                 Draft::new(Action::PutOverride, scope, override_text(sizes))
             }
@@ -161,6 +163,8 @@ impl Pool {
             | Command::AttemptMissing { .. }
             | Command::CallerSeen { .. }
             | Command::LeaseExpired { .. }
+            | Command::ServerDraining(_)
+            | Command::StartActionFailed { .. }
             | Command::By { .. } => None,
         }
     }

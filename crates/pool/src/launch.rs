@@ -307,6 +307,7 @@ impl Pool {
                 launch.executor.unwrap_or_default()
             },
             nodes: event.map(|event| event.nodes.clone()).unwrap_or_default(),
+            on_start: event.and_then(|event| event.on_start.clone()),
         })
     }
 

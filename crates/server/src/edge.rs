@@ -19,6 +19,7 @@ use crate::calls::poll::Polls;
 use crate::convert::refusals;
 use crate::hints::Hints;
 use crate::refused::Refused;
+use crate::start_actions::StartActions;
 
 /// The edge of one node; a clone is the same one.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     /// What the leader remembers of the workers' polls.
     pub(crate) polls: Polls,
+    /// What the leader knows of start actions.
+    pub(crate) start_actions: StartActions,
     /// True once the node is being shut down: what is held ends.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -50,6 +53,7 @@ impl Edge {
             hints: Hints::default(),
             admission: Admission::new(config),
             polls: Polls::default(),
+            start_actions: StartActions::default(),
             closing,
         }))
     }

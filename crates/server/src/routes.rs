@@ -88,6 +88,8 @@ fn jobs_and_servers(edge: &Edge) -> Router<Edge> {
         .route(routes::JOB_COMPLETED, led(edge, post(attempts::completed)))
         .route(routes::SERVER, led(edge, server))
         .route(routes::SERVERS, led(edge, get(servers::list)))
+        .route(routes::SERVER_DRAIN, led(edge, post(servers::drain)))
+        .route(routes::SERVER_LEAVE, led(edge, post(servers::leave)))
         .route(routes::SERVER_POLL, poll)
 }
 

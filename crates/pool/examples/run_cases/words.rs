@@ -166,6 +166,7 @@ pub(crate) fn event(value: &Value) -> Result<Event, Fault> {
         params: None,
         nodes: list(&value["nodes"]).map(node).collect::<Result<_, _>>()?,
         resolve,
+        on_start: None,
     })
 }
 

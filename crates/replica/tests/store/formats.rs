@@ -6,8 +6,9 @@
 use super::snapshots::{apply, build, digest, launching};
 use super::{entries, entry, id, membership, open, run, wal_file};
 use fermata_pool::command::{
-    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch,
-    MemberChange, Node, Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Header, Holder, Launch,
+    MemberChange, Node, OnFailure, Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    StartAction,
 };
 use fermata_pool::limits::{
     Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit, Style, TimeLimit,
@@ -133,6 +134,9 @@ fn ordinal(command: &Command) -> usize {
         Command::ResetStats => 22,
         Command::By { .. } => 23,
         Command::MembersChanged(_) => 24,
+        Command::DrainServer { .. } => 25,
+        Command::ServerDraining(_) => 26,
+        Command::StartActionFailed { .. } => 27,
     }
 }
 
@@ -208,6 +212,15 @@ fn about_definitions() -> Vec<Command> {
                     limits: limits(),
                 }],
                 resolve: ResolveLimits::FirstStart,
+                on_start: Some(Box::new(StartAction {
+                    url: "http://hooks/start".into(),
+                    headers: vec![Header {
+                        name: "x-team".into(),
+                        value: "crm".into(),
+                    }],
+                    timeout_s: 5,
+                    on_failure: OnFailure::Continue,
+                })),
             }),
             if_revision: Some(0),
         },
@@ -284,6 +297,15 @@ fn about_holders_and_windows() -> Vec<Command> {
             from: 1,
             to: Some(2),
         }),
+        Command::DrainServer {
+            server: "s1".into(),
+        },
+        Command::ServerDraining(holder()),
+        Command::StartActionFailed {
+            job: "j1".into(),
+            attempt: 3,
+            description: "no answer".into(),
+        },
     ]
 }
 
