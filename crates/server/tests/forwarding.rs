@@ -125,7 +125,7 @@ async fn a_follower_answers_like_the_leader() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn every_node_tells_how_all_stand() {
     let nodes = harness::three().await;
-    for node in &nodes {
+    for node in nodes.iter() {
         let all_say = |cluster: &Value| {
             let nodes = cluster["nodes"].as_array();
             nodes.is_some_and(|nodes| nodes.iter().all(|node| node["time_zone"] == "UTC"))
