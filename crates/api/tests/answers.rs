@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use fermata_api::audit::AuditRecord;
 use fermata_api::cluster::ClusterView;
 use fermata_api::jobs::{BatchAnswer, JobView};
 use fermata_api::pools::{PoolView, WindowView};
@@ -42,6 +43,7 @@ fn views_are_written_as_they_were_read() {
     same::<WhyView>(&documents["why"]);
     same::<DryRunAnswer>(&documents["dry_run"]);
     same::<ClusterView>(&documents["cluster"]);
+    same::<Page<AuditRecord>>(&documents["audit"]);
     same::<StatsView>(&documents["stats"]);
     same::<Problem>(&documents["problem"]);
 }

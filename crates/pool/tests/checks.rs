@@ -1,7 +1,5 @@
 //! What an entry tells about the rates in it: on request, and bounded (S44).
 
-#![expect(clippy::expect_used, reason = "the entries are the test's own")]
-
 use fermata_pool::Pool;
 use fermata_pool::command::{Claim, Command, Entry, Executor, Launch};
 use fermata_pool::limits::{Limit, LimitKind, RateLimit};

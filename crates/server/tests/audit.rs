@@ -1,5 +1,10 @@
 //! Who changed what: told by every node, whoever leads.
 
+#![expect(
+    clippy::expect_used,
+    reason = "the answers are those that the test expects"
+)]
+
 mod harness;
 
 use fermata_api::headers;

@@ -136,12 +136,14 @@ fn parse(patch: PathBuf) -> io::Result<Fault> {
         let head = text.lines().take_while(|line| !line.starts_with("--- "));
         let found = head.filter_map(|line| line.strip_prefix(key)?.strip_prefix(": "));
         let found = found.map(str::to_owned).next();
-        found.ok_or_else(|| io::Error::other(format!("{name}.patch has no line `{key}: …`")))
+        found.ok_or_else(|| {
+            io::Error::other(format!("{FOLDER}/{name}.patch has no line `{key}: …`"))
+        })
     };
     let (what, rule, test) = (line("Fault")?, line("Rule")?, line("Test")?);
     let mut words: Vec<String> = test.split_whitespace().map(str::to_owned).collect();
     if words.len() < 3 {
-        let why = format!("{name}.patch: `Test:` names a package, a target and a test");
+        let why = format!("{FOLDER}/{name}.patch: `Test:` names a package, a target and a test");
         return Err(io::Error::other(why));
     }
     Ok(Fault {

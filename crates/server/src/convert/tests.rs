@@ -194,7 +194,7 @@ fn the_bounds_of_the_contract_are_those_of_the_rules() {
         },
         fermata_pool::command::Settings {
             max_start_attempts: most.max_start_attempts + 1,
-            ..most.clone()
+            ..most
         },
     ] {
         assert!(beyond.check().is_err());
