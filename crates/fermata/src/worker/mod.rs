@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fermata_api::servers::ServerBody;
 use fermata_client::worker::{Departure, Order, WorkerOptions};
-use fermata_client::{Client, ClientError};
+use fermata_client::Client;
 use tokio::sync::watch;
 use tracing::{info, warn};
 

@@ -25,7 +25,6 @@ use fermata_pool::time::Instant;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::uri::Scheme;
 use http::{HeaderName, HeaderValue, Uri};
-use sha2::{Digest, Sha256};
 
 /// The bound of parameters whatever the settings say; theirs is the pool's to know.
 const PARAMS_BYTES_ANY: u32 = PARAMS_BYTES_MAX as u32;
