@@ -156,7 +156,9 @@ impl Disk {
         let (upto, over) = {
             let mut state = self.lock();
             let takes = Duration::from_micros(state.random.random_range(50..SYNC_US_MAX));
-            let from = state.busy_until.map_or(Instant::now(), |at| at.max(Instant::now()));
+            let from = state
+                .busy_until
+                .map_or(Instant::now(), |at| at.max(Instant::now()));
             let over = from + takes + state.slow;
             state.busy_until = Some(over);
             (state.written, over)
@@ -274,7 +276,10 @@ struct Shelf(Disk);
 impl Generations for Shelf {
     fn begin(&mut self) -> Result<u64, ReplicaError> {
         let mut state = self.0.lock();
-        let number = state.generations.last_key_value().map_or(1, |(last, _)| last + 1);
+        let number = state
+            .generations
+            .last_key_value()
+            .map_or(1, |(last, _)| last + 1);
         state.generations.insert(number, Generation::default());
         Ok(number)
     }
@@ -303,7 +308,9 @@ impl Generations for Shelf {
         let state = self.0.lock();
         let stream = state.generations.get(&generation).map(|one| &one.stream);
         let offset = usize::try_from(offset).unwrap_or(usize::MAX);
-        let rest = stream.and_then(|stream| stream.get(offset..)).unwrap_or(&[]);
+        let rest = stream
+            .and_then(|stream| stream.get(offset..))
+            .unwrap_or(&[]);
         Ok(rest[..rest.len().min(bytes_max)].to_vec())
     }
 

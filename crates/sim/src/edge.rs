@@ -113,9 +113,7 @@ async fn receive<T: DeserializeOwned>(stream: &mut Stream) -> io::Result<T> {
 
 /// Answers questions for as long as it is polled.
 pub(crate) async fn serve(replica: Replica, network: Network) -> io::Result<()> {
-    let listener = network
-        .listen(([0, 0, 0, 0], CLIENT_PORT).into())
-        .await?;
+    let listener = network.listen(([0, 0, 0, 0], CLIENT_PORT).into()).await?;
     loop {
         let mut stream = listener.accept().await?;
         let replica = replica.clone();

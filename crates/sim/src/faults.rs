@@ -104,7 +104,11 @@ impl Faults {
         for node in cluster.seen.take_stopped() {
             crash(sim, cluster, node);
         }
-        while let Some(entry) = self.broken.first_entry().filter(|entry| *entry.key() <= now) {
+        while let Some(entry) = self
+            .broken
+            .first_entry()
+            .filter(|entry| *entry.key() <= now)
+        {
             for fault in entry.remove() {
                 self.mend(sim, cluster, &fault);
             }
@@ -112,7 +116,12 @@ impl Faults {
         if now >= self.next && now < self.until {
             self.next = now + Duration::from_millis(self.random.random_range(PAUSE_MS));
             let fault = self.draw();
-            if !self.broken.values().flatten().any(|broken| collide(broken, &fault)) {
+            if !self
+                .broken
+                .values()
+                .flatten()
+                .any(|broken| collide(broken, &fault))
+            {
                 self.break_it(sim, cluster, fault);
             }
         }
@@ -147,7 +156,9 @@ impl Faults {
         let now = sim.elapsed();
         self.count += 1;
         let told = format!("{fault:?}");
-        cluster.trace.note_at(now, Kind::Fault, "faults", told.as_bytes());
+        cluster
+            .trace
+            .note_at(now, Kind::Fault, "faults", told.as_bytes());
         match &fault {
             Fault::Crash(node) => crash(sim, cluster, *node),
             Fault::CrashAll => (1..=crate::NODES).for_each(|node| crash(sim, cluster, node)),
@@ -197,7 +208,9 @@ impl Faults {
 
     fn mend(&mut self, sim: &mut Sim<'_>, cluster: &Cluster, fault: &Fault) {
         let told = format!("mend {fault:?}");
-        cluster.trace.note_at(sim.elapsed(), Kind::Fault, "faults", told.as_bytes());
+        cluster
+            .trace
+            .note_at(sim.elapsed(), Kind::Fault, "faults", told.as_bytes());
         match fault {
             Fault::Crash(node) => sim.bounce(name(*node).as_str()),
             Fault::CrashAll => (1..=crate::NODES).for_each(|node| sim.bounce(name(node).as_str())),
@@ -276,5 +289,7 @@ fn disturbed(worker: &Worker) {
     worker.seen.record(Record::Disturbed(Disturbed {
         worker: worker.server.clone(),
         incarnation: worker.incarnation(),
+        // What it ran has its end recorded by whoever kills it.
+        killed_us: None,
     }));
 }

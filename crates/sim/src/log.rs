@@ -57,7 +57,8 @@ impl RaftLogStorage<TypeConfig> for Log {
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> io::Result<()> {
         let last = self.0.read(|log| log.last());
-        self.0.write(committed.filter(|it| Some(*it) <= last).map(Write::Commit));
+        self.0
+            .write(committed.filter(|it| Some(*it) <= last).map(Write::Commit));
         Ok(())
     }
 

@@ -13,7 +13,9 @@ pub(crate) fn range(text: &str) -> Result<Range<u64>, String> {
     let numbers = parts.map(|(from, to)| (from.parse(), to.parse()));
     match numbers {
         Some((Ok(from), Ok(to))) if from < to => Ok(from..to),
-        _ => Err(format!("{text:?} was given; two numbers are allowed, as in 1..51")),
+        _ => Err(format!(
+            "{text:?} was given; two numbers are allowed, as in 1..51"
+        )),
     }
 }
 
@@ -34,7 +36,9 @@ pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
                     if seed >= seeds.end {
                         return;
                     }
-                    let output = Command::new(&program).args(["--seed", &seed.to_string()]).output();
+                    let output = Command::new(&program)
+                        .args(["--seed", &seed.to_string()])
+                        .output();
                     if !told(seed, output)
                         && let Ok(mut failed) = failed.lock()
                     {
@@ -45,7 +49,11 @@ pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
         }
     });
     let failed = failed.into_inner().unwrap_or_default();
-    println!("{} seeds ran, {} failed", seeds.end - seeds.start, failed.len());
+    println!(
+        "{} seeds ran, {} failed",
+        seeds.end - seeds.start,
+        failed.len()
+    );
     for seed in &failed {
         println!("again: cargo run -p fermata-sim -- --seed {seed}");
     }

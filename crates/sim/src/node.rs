@@ -30,7 +30,9 @@ impl Node {
             Start::Bootstrap
         } else {
             Start::Join {
-                peers: (1..self.number).map(|peer| format!("n{peer}:{PEER_PORT}")).collect(),
+                peers: (1..self.number)
+                    .map(|peer| format!("n{peer}:{PEER_PORT}"))
+                    .collect(),
             }
         };
         Some(Config {
@@ -78,7 +80,9 @@ async fn watch(replica: Replica, node: Node) {
         let stamp = replica.read(|pool| pool.stamp().at.us());
         if let Some(index) = status.applied {
             let told = format!("{index} {:016x} {stamp}", status.digest);
-            node.network.trace.note(Kind::Entry, &node.network.host, told.as_bytes());
+            node.network
+                .trace
+                .note(Kind::Entry, &node.network.host, told.as_bytes());
             node.seen.state(node.number, index, status.digest, stamp);
         }
         while let Ok(entry) = events.try_recv() {

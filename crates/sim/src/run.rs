@@ -65,7 +65,11 @@ pub(crate) fn run(seed: u64, prints: bool) -> ExitCode {
         seen.violate(format!("the run: {why}"));
     }
     let violations = seen.judge();
-    let verdict = if violations.is_empty() { "holds" } else { "DOES NOT HOLD" };
+    let verdict = if violations.is_empty() {
+        "holds"
+    } else {
+        "DOES NOT HOLD"
+    };
     println!(
         "seed {seed}: {} hash {} faults {} entries {} operations {} messages {} writes {} \
          simulated {:.1} s",
@@ -127,7 +131,12 @@ fn set_up(
         sim.host(host, move || node.clone().live());
     }
     for number in 1..=WORKERS {
-        let worker = Worker::new(number, network(format!("w{number}")), seen.clone(), random.random());
+        let worker = Worker::new(
+            number,
+            network(format!("w{number}")),
+            seen.clone(),
+            random.random(),
+        );
         cluster.workers.push(worker.clone());
         sim.host(worker.server.clone(), move || worker.clone().live());
     }
@@ -164,9 +173,7 @@ async fn grant(
     let mut wished = wished.lock().await;
     while let Some(fault) = wished.recv().await {
         let answer = match fault {
-            Fault::Transfer => {
-                ask(&network, 1, &Question::Transfer, Duration::from_secs(2)).await
-            }
+            Fault::Transfer => ask(&network, 1, &Question::Transfer, Duration::from_secs(2)).await,
             Fault::Remove(node) => {
                 let question = Question::Remove(node);
                 ask(&network, 1, &question, Duration::from_secs(2)).await
@@ -176,7 +183,11 @@ async fn grant(
                 .unwrap_or(Answer::Unknown),
             _ => continue,
         };
-        network.trace.note(Kind::Outcome, "faults", format!("{fault:?} {answer:?}").as_bytes());
+        network.trace.note(
+            Kind::Outcome,
+            "faults",
+            format!("{fault:?} {answer:?}").as_bytes(),
+        );
     }
     Ok(())
 }

@@ -124,7 +124,9 @@ impl User {
         let first = self.seed % crate::NODES + 1;
         let answer = ask(&self.network, first, &question, PATIENCE).await;
         let told = format!("{question:?} {answer:?}");
-        self.network.trace.note(Kind::Outcome, &self.name, told.as_bytes());
+        self.network
+            .trace
+            .note(Kind::Outcome, &self.name, told.as_bytes());
         answer
     }
 
@@ -216,7 +218,8 @@ impl User {
             let answer = self.ask_launch(&launch).await;
             launched.push((launch.clone(), sent_us, answer));
             if random.random_bool(0.05) {
-                self.ask(Question::Propose(Command::Cancel { job: launch.id })).await;
+                self.ask(Question::Propose(Command::Cancel { job: launch.id }))
+                    .await;
             }
         }
         for (launch, sent_us, answered_us) in launched {
@@ -236,7 +239,8 @@ impl User {
             }
             Answer::Unknown | Answer::Refused(Refusal::EventMissing) => None,
             other => {
-                self.seen.violate(format!("launch of {} was answered {other:?}", launch.id));
+                self.seen
+                    .violate(format!("launch of {} was answered {other:?}", launch.id));
                 None
             }
         }
@@ -271,6 +275,7 @@ impl User {
                 at_us: shown.launched_us,
             }),
             due_us: None,
+            retries: 0,
         }));
         self.record_end(&job, &shown);
     }
@@ -318,7 +323,11 @@ impl User {
             let sent_us = true_us();
             self.seen.launched(&launch.id, false);
             if let Some(answered_us) = self.ask_launch(&launch).await {
-                self.hold(&launch.id, Duration::from_millis(random.random_range(100..1_500))).await;
+                self.hold(
+                    &launch.id,
+                    Duration::from_millis(random.random_range(100..1_500)),
+                )
+                .await;
                 self.wait_for_end(&launch, sent_us, Some(answered_us)).await;
             }
         }
@@ -333,7 +342,13 @@ impl User {
         loop {
             let sent = Instant::now();
             let beat = Question::Heartbeat(job.to_owned());
-            let answer = ask(&self.network, self.seed % crate::NODES + 1, &beat, lease / 4).await;
+            let answer = ask(
+                &self.network,
+                self.seed % crate::NODES + 1,
+                &beat,
+                lease / 4,
+            )
+            .await;
             match answer {
                 Answer::Job(Some(shown)) if !shown.standing.is_final() => {
                     kept_until = sent + lease;

@@ -73,7 +73,11 @@ impl Worker {
         let running: Vec<(String, u32)> = {
             let mut inner = self.lock();
             let known = std::mem::take(&mut inner.known);
-            known.into_iter().filter(|(_, runs)| *runs).map(|(it, _)| it).collect()
+            known
+                .into_iter()
+                .filter(|(_, runs)| *runs)
+                .map(|(it, _)| it)
+                .collect()
         };
         for (job, attempt) in running {
             self.record_end(&job, attempt, at_us, -9);
@@ -132,7 +136,9 @@ impl Worker {
     }
 
     fn keeps_its_lease(&self) -> bool {
-        self.lock().kept_until.is_some_and(|until| Instant::now() < until)
+        self.lock()
+            .kept_until
+            .is_some_and(|until| Instant::now() < until)
     }
 
     async fn execute(self, offer: Offer) {
@@ -166,7 +172,9 @@ impl Worker {
             }
             sleep_until(ends.min(kept_until)).await;
         };
-        self.lock().known.insert((offer.job.clone(), offer.attempt), false);
+        self.lock()
+            .known
+            .insert((offer.job.clone(), offer.attempt), false);
         self.record_end(&offer.job, offer.attempt, true_us(), code);
         let completed = Question::Propose(Command::Completed {
             job: offer.job.as_str().into(),
@@ -179,7 +187,9 @@ impl Worker {
     }
 
     fn begin(&self, offer: &Offer) {
-        self.lock().known.insert((offer.job.clone(), offer.attempt), true);
+        self.lock()
+            .known
+            .insert((offer.job.clone(), offer.attempt), true);
         let incarnation = self.lock().incarnation;
         self.seen.record(Record::Begin(Begin {
             job: offer.job.clone(),

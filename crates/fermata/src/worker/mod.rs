@@ -16,8 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fermata_api::servers::ServerBody;
-use fermata_client::worker::{Departure, Order, WorkerOptions};
 use fermata_client::Client;
+use fermata_client::worker::{Departure, Order, WorkerOptions};
 use tokio::sync::watch;
 use tracing::{info, warn};
 

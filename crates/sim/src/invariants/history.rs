@@ -5,7 +5,11 @@ use super::All;
 
 pub(super) fn judge(all: &mut All) {
     let report = fermata_audit::check(&all.history);
-    let told: Vec<String> = report.violations.iter().map(|it| format!("{it:?}")).collect();
+    let told: Vec<String> = report
+        .violations
+        .iter()
+        .map(|it| format!("{it:?}"))
+        .collect();
     for violation in told {
         all.violate(violation);
     }

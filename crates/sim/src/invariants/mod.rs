@@ -121,7 +121,9 @@ impl Seen {
     pub(crate) fn operations(&self) -> u64 {
         let all = self.lock();
         let outcomes = all.entries.values().map(|(_, applied)| &applied.outcomes);
-        outcomes.map(|it| it.as_ref().map_or(0, Vec::len) as u64).sum()
+        outcomes
+            .map(|it| it.as_ref().map_or(0, Vec::len) as u64)
+            .sum()
     }
 }
 
@@ -144,7 +146,11 @@ impl All {
         let mut starts = BTreeMap::new();
         let mut confirmed = Vec::new();
         for (_, applied) in self.entries.values() {
-            for moved in applied.moves.iter().filter(|moved| moved.job.starts_with(pool)) {
+            for moved in applied
+                .moves
+                .iter()
+                .filter(|moved| moved.job.starts_with(pool))
+            {
                 match moved.standing {
                     Standing::Starting { attempt, .. } => {
                         starts.insert((&moved.job, attempt), applied.at.us());
@@ -160,4 +166,3 @@ impl All {
         confirmed
     }
 }
-

@@ -19,6 +19,8 @@ pub(super) fn seen(all: &mut All, index: u64, stamp_us: i64, true_us: i64) {
     all.stamps.entry(index).or_insert((stamp_us, true_us));
     if stamp_us - true_us > AHEAD_US_MAX {
         let ahead_ms = (stamp_us - true_us) / 1_000;
-        all.violate(format!("entry {index} is stamped {ahead_ms} ms ahead of the true time"));
+        all.violate(format!(
+            "entry {index} is stamped {ahead_ms} ms ahead of the true time"
+        ));
     }
 }
