@@ -77,7 +77,7 @@ pub(crate) struct Faults {
     /// What is to be mended, and when.
     broken: BTreeMap<Duration, Vec<Fault>>,
     /// Questions that are to be asked by the one who breaks things.
-    pub(crate) wishes: tokio::sync::mpsc::UnboundedSender<Fault>,
+    pub(crate) wishes: tokio::sync::mpsc::Sender<Fault>,
     pub(crate) count: u64,
 }
 
@@ -86,7 +86,7 @@ impl Faults {
         seed: u64,
         from: Duration,
         until: Duration,
-        wishes: tokio::sync::mpsc::UnboundedSender<Fault>,
+        wishes: tokio::sync::mpsc::Sender<Fault>,
     ) -> Faults {
         Faults {
             random: StdRng::seed_from_u64(seed),
@@ -181,8 +181,8 @@ impl Faults {
                 cluster.walls[at(*node)].set_ahead_us(skew + seconds * 1_000_000);
             }
             Fault::Transfer | Fault::Snapshot(_) | Fault::Remove(_) => {
-                // The run is over once nobody takes wishes any more.
-                let _ = self.wishes.send(fault.clone());
+                // Wishes that nobody takes in time are let go.
+                let _ = self.wishes.try_send(fault.clone());
                 return;
             }
             Fault::Kill(worker) => {

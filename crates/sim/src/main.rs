@@ -47,6 +47,9 @@ struct Arguments {
     /// Run the seeds A to B, B excluded, each in a process of its own.
     #[arg(long, value_name = "A..B", value_parser = many::range)]
     seeds: Option<std::ops::Range<u64>>,
+    /// Run so many of the seeds twice, and fail where the two runs differ.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "seeds")]
+    twice: u64,
     /// Print everything that happens.
     #[arg(long, requires = "seed")]
     trace: bool,
@@ -61,7 +64,7 @@ fn main() -> ExitCode {
         .from_env_lossy();
     subscriber.with_env_filter(filter).init();
     match arguments.seeds {
-        Some(seeds) => many::run(seeds),
+        Some(seeds) => many::run(&seeds, arguments.twice),
         None => run::run(arguments.seed.unwrap_or_else(rand::random), arguments.trace),
     }
 }

@@ -19,8 +19,9 @@ pub(crate) fn range(text: &str) -> Result<Range<u64>, String> {
     }
 }
 
-/// Runs them, as many at a time as there are processors; fails if any does.
-pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
+/// Runs them, as many at a time as there are processors; fails if any does, or if one of the first
+/// so many does not come to the same a second time.
+pub(crate) fn run(seeds: &Range<u64>, twice: u64) -> ExitCode {
     let Ok(program) = std::env::current_exe() else {
         eprintln!("fermata-sim: the path of this program is not known");
         return ExitCode::from(2);
@@ -36,10 +37,16 @@ pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
                     if seed >= seeds.end {
                         return;
                     }
-                    let output = Command::new(&program)
-                        .args(["--seed", &seed.to_string()])
-                        .output();
-                    if !told(seed, output)
+                    let run = || {
+                        let mut command = Command::new(&program);
+                        command.args(["--seed", &seed.to_string()]).output()
+                    };
+                    let first = run();
+                    let same = seed - seeds.start >= twice || is_same(&first, &run());
+                    if !same {
+                        println!("seed {seed}: two runs of it differ");
+                    }
+                    if (!told(seed, first) || !same)
                         && let Ok(mut failed) = failed.lock()
                     {
                         failed.push(seed);
@@ -49,9 +56,10 @@ pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
         }
     });
     let failed = failed.into_inner().unwrap_or_default();
+    let ran = seeds.end - seeds.start;
+    let repeated = twice.min(ran);
     println!(
-        "{} seeds ran, {} failed",
-        seeds.end - seeds.start,
+        "{ran} seeds ran, {repeated} of them twice; {} failed",
         failed.len()
     );
     for seed in &failed {
@@ -61,6 +69,14 @@ pub(crate) fn run(seeds: Range<u64>) -> ExitCode {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
+    }
+}
+
+/// Whether two runs of a seed said the same, with the hash of all that happened.
+fn is_same(one: &std::io::Result<Output>, other: &std::io::Result<Output>) -> bool {
+    match (one, other) {
+        (Ok(one), Ok(other)) => one.stdout == other.stdout,
+        _ => false,
     }
 }
 

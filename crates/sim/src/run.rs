@@ -34,6 +34,9 @@ const HEALED: Duration = Duration::from_secs(40);
 /// By then everything has ended.
 const OVER: Duration = Duration::from_secs(120);
 
+/// Questions that wait to be asked by the one who breaks things.
+const WISHES_MAX: usize = 64;
+
 /// Runs one seed, and prints its verdict.
 pub(crate) fn run(seed: u64, prints: bool) -> ExitCode {
     let trace = Trace::new(prints);
@@ -49,7 +52,7 @@ pub(crate) fn run(seed: u64, prints: bool) -> ExitCode {
         .max_message_latency(LATENCY_MAX)
         .tcp_capacity(4_096)
         .build();
-    let (wishes, wished) = mpsc::unbounded_channel();
+    let (wishes, wished) = mpsc::channel(WISHES_MAX);
     let cluster = set_up(&mut sim, seed, &trace, &seen, wished);
     let mut faults = Faults::new(seed ^ 1, BREAKS_FROM, HEALED, wishes);
     let ended = loop {
@@ -98,7 +101,7 @@ fn set_up(
     seed: u64,
     trace: &Trace,
     seen: &Seen,
-    wished: mpsc::UnboundedReceiver<Fault>,
+    wished: mpsc::Receiver<Fault>,
 ) -> Cluster {
     let mut random = StdRng::seed_from_u64(seed);
     let network = |host: String| Network {
@@ -168,7 +171,7 @@ fn set_up(
 /// Asks nodes for what the one who breaks things wishes.
 async fn grant(
     network: Network,
-    wished: std::rc::Rc<tokio::sync::Mutex<mpsc::UnboundedReceiver<Fault>>>,
+    wished: std::rc::Rc<tokio::sync::Mutex<mpsc::Receiver<Fault>>>,
 ) -> turmoil::Result {
     let mut wished = wished.lock().await;
     while let Some(fault) = wished.recv().await {

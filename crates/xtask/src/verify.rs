@@ -48,6 +48,17 @@ const CASES: &[&str] = &[
     "run_cases",
     "--",
 ];
+/// Seeds of simulated clusters, some of them twice in processes of their own.
+const SIMULATION: &[&str] = &[
+    "run",
+    "--locked",
+    "--quiet",
+    "--profile=simulation",
+    "--package=fermata-sim",
+    "--",
+    "--seeds=1..51",
+    "--twice=5",
+];
 const CASES_FOLDER: &str = "crates/pool/tests/cases";
 
 /// The variable that tells the end-to-end tests which binary to run.
@@ -121,6 +132,7 @@ pub(crate) fn run(root: &Path) -> bool {
         let mut command = runner.command(root, Part::EndToEnd);
         runner.run(command.env(BINARY_VARIABLE, binary), counts)
     });
+    verification.step("simulation", |_| succeeds(&mut cargo(root, SIMULATION)));
     verification.step("doc tests", |counts| {
         count(&mut cargo(root, DOC_TESTS), Reads::Stdout, counts)
     });
