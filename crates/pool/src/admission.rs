@@ -11,18 +11,19 @@
 //! Caveat: a head that waits for one of two scarce things is considered each time that the other
 //! one is free, and moves over. The budget bounds how many do so within one entry.
 
-use crate::command::Executor;
+use crate::command::{Algo, Executor};
 use crate::fleet::Wanted;
 use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Ticket};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{Move, Reason, Standing};
 use crate::queue::{job_of, order_of};
 use crate::scope::{Gate, Head};
 use crate::state::{Pool, Source, Turn};
 use crate::time::Instant;
 use crate::window::Opening;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// The first gate that a job found shut.
@@ -101,6 +102,9 @@ impl Pool {
     }
 
     fn last_pick(&self, interned: &Interned) -> Option<&str> {
+        if interned.terms.algo != Algo::RoundRobin {
+            return None;
+        }
         match &interned.terms.event {
             Some(event) => self
                 .events
@@ -111,7 +115,7 @@ impl Pool {
     }
 
     fn note_pick(&mut self, interned: &Interned, server: ServerNumber) {
-        if interned.terms.algo != crate::command::Algo::RoundRobin {
+        if interned.terms.algo != Algo::RoundRobin {
             return;
         }
         let Some(server) = self.servers.get(&server) else {
@@ -136,7 +140,8 @@ impl Pool {
         turn: &mut Turn,
     ) {
         let rules = &interned.rules;
-        let mut taken: Vec<Ticket> = Vec::new();
+        let rates = usize::from(rules.rate.is_some()) + rules.buckets.len();
+        let mut taken: Vec<Ticket> = Vec::with_capacity(rates);
         if let Some(settings) = rules.rate {
             taken.push(self.take_start(pool, settings, number));
         }
@@ -146,15 +151,16 @@ impl Pool {
         }
         self.header.stats.acquired += taken.len() as u64;
         self.scopes.change(&pool, |scope| scope.running += 1);
-        self.index.running.insert((pool, number));
-        if let Some(server) = server {
+        self.note_running(pool, number, true);
+        let server_id = server.and_then(|server| {
             self.note_pick(interned, server);
             self.index.held.insert((server, number));
             self.change_server(server, |server| {
                 server.jobs += 1;
                 server.used = server.used.saturating_add(rules.weight);
-            });
-        }
+                Arc::clone(&server.definition.id)
+            })
+        });
         let now = self.now();
         let deadline = now.plus_s(u64::from(self.header.settings.start_timeout_s));
         let attempt = Attempt {
@@ -171,35 +177,50 @@ impl Pool {
         turn.starts += 1;
         self.header.stats.started += 1;
         self.index.starting.insert((deadline, number));
-        let server_id = server
-            .and_then(|server| self.servers.get(&server))
-            .map(|server| server.definition.id.clone());
-        self.jobs.change(&number, |job| {
+        let started = self.jobs.change(&number, |job| {
             job.attempt += 1;
             job.state = State::Starting(Box::new(attempt));
-            job.say(
-                now,
-                Note::Started {
-                    attempt: job.attempt,
-                    server: server_id,
-                },
-            );
+            let attempt = job.attempt;
+            let server = server_id.clone();
+            job.say(now, Note::Started { attempt, server });
+            (Arc::clone(&job.id), attempt)
         });
-        self.moved(number, turn);
+        turn.moves.extend(started.map(|(job, attempt)| Move {
+            job,
+            standing: Standing::Starting {
+                attempt,
+                server: server_id,
+            },
+            left: None,
+        }));
     }
 
-    /// Changes a server's row, and keeps its place among the others.
-    pub(crate) fn change_server(
+    /// Notes that a job of a pool is starting or active, or is so no longer.
+    pub(crate) fn note_running(&mut self, pool: ScopeNumber, number: JobNumber, runs: bool) {
+        let Some(known) = self.index.scopes.get_mut(&pool) else {
+            return;
+        };
+        if runs {
+            known.running.insert(number.0);
+            self.index.running += 1;
+        } else {
+            known.running.remove(number.0);
+            self.index.running = self.index.running.saturating_sub(1);
+        }
+    }
+
+    /// Changes a server's row, keeps its place among the others, and gives what the change gives.
+    pub(crate) fn change_server<R>(
         &mut self,
         number: ServerNumber,
-        change: impl FnOnce(&mut crate::server::Server),
-    ) {
-        self.servers.change(&number, |server| change(server));
-        if let Some(server) = self.servers.get(&number) {
-            self.index
-                .fleet
-                .place(&server.definition.id, number, Some(server));
-        }
+        change: impl FnOnce(&mut crate::server::Server) -> R,
+    ) -> Option<R> {
+        let fleet = &mut self.index.fleet;
+        self.servers.change(&number, |server| {
+            let given = change(server);
+            fleet.place(&server.definition.id, number, Some(server));
+            given
+        })
     }
 
     /// Puts a job into its queue; it may become the head.

@@ -14,8 +14,9 @@
 use crate::command::Algo;
 use crate::job::{ScopeNumber, ServerNumber};
 use crate::server::Server;
+use crate::sorted::{SortedMap, SortedSet};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -28,21 +29,21 @@ type Place = (u32, u32, Arc<str>);
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     /// Every server by its id.
-    numbers: BTreeMap<Arc<str>, ServerNumber>,
+    numbers: SortedMap<Arc<str>, ServerNumber>,
     /// Every server under each of its groups.
-    in_group: BTreeSet<(Box<str>, ServerNumber)>,
+    in_group: SortedSet<(Box<str>, ServerNumber)>,
     /// Where each server with room stands.
-    placed: BTreeMap<ServerNumber, Placed>,
+    placed: SortedMap<ServerNumber, Placed>,
     /// Servers with room, under each group and under [`EVERY`].
-    groups: BTreeMap<Arc<str>, Group>,
+    groups: SortedMap<Arc<str>, Group>,
     /// Heads that wait for a server: by target, then weight and order.
-    waiting: BTreeMap<Box<str>, BTreeSet<(u32, u64, ScopeNumber)>>,
+    waiting: SortedMap<Box<str>, SortedSet<(u32, u64, ScopeNumber)>>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
-    by_load: BTreeSet<Place>,
-    by_id: BTreeMap<Arc<str>, u32>,
+    by_load: SortedSet<Place>,
+    by_id: SortedMap<Arc<str>, u32>,
 }
 
 #[derive(Debug)]
@@ -284,7 +285,10 @@ impl Fleet {
 }
 
 /// The first by order among heads of at most this weight: the least of each weight's first.
-fn best_within(heads: &BTreeSet<(u32, u64, ScopeNumber)>, room: u32) -> Option<(u64, ScopeNumber)> {
+fn best_within(
+    heads: &SortedSet<(u32, u64, ScopeNumber)>,
+    room: u32,
+) -> Option<(u64, ScopeNumber)> {
     let mut best = None;
     let mut next = heads.first();
     while let Some((weight, order, pool)) = next.filter(|(weight, ..)| *weight <= room) {
@@ -312,7 +316,7 @@ impl<'a> Named<'a> {
             Named::Group(group) => group,
         };
         let fits = |id: &Arc<str>| group.by_id.get(id).is_some_and(|room| *room >= weight);
-        let empty: Arc<str> = Arc::from("");
+        let empty: Arc<str> = Arc::default();
         let own = weight.ilog2();
         let class_of = |class: u32| (class, 0, Arc::clone(&empty));
         let mut best: Option<(u32, &str)> = group

@@ -9,6 +9,7 @@ use crate::outcome::Reason;
 use crate::time::Instant;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -46,8 +47,8 @@ pub struct Params(#[serde(with = "serde_bytes")] pub Box<[u8]>);
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its id.
-    pub id: Box<str>,
+    /// Its id, which is also told wherever the job moves.
+    pub id: Arc<str>,
     /// What it was launched with, shared with those launched alike.
     pub terms: TermsNumber,
     /// Its pool; none before its limits are fixed (S8) and after its end.
@@ -91,6 +92,19 @@ impl Job {
         // One at a time: most jobs that wait have a single line.
         self.meta.reserve_exact(1);
         self.meta.push(MetaLine { at, note });
+    }
+
+    /// Makes it a member of a pool, with a line for each member that differs (S35).
+    pub(crate) fn belong_to(
+        &mut self,
+        pool: ScopeNumber,
+        now: Instant,
+        differences: Vec<Difference>,
+    ) {
+        self.pool = Some(pool);
+        for difference in differences {
+            self.say(now, Note::Differs(Box::new(difference)));
+        }
     }
 
     /// The attempt that is starting or active.
@@ -177,7 +191,7 @@ pub struct LastAttempt {
     /// Which start of that entry it was.
     pub ordinal: u32,
     /// On which server; none: at its caller.
-    pub server: Option<Box<str>>,
+    pub server: Option<Arc<str>>,
     /// When it was confirmed, if it was.
     pub confirmed_at: Option<Instant>,
 }
@@ -226,7 +240,7 @@ pub enum Note {
         /// Which attempt.
         attempt: u32,
         /// Where; none: at its caller.
-        server: Option<Box<str>>,
+        server: Option<Arc<str>>,
     },
     /// Its executor confirmed the attempt.
     Confirmed {
@@ -278,5 +292,5 @@ pub struct Difference {
     /// The other job's value.
     pub theirs: String,
     /// The other job.
-    pub job: Box<str>,
+    pub job: Arc<str>,
 }
