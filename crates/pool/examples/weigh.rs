@@ -30,9 +30,9 @@ const FINISHED_MAX: u32 = 100_000;
 /// Servers, each with a worker.
 const SERVERS: usize = 100;
 /// Lives of one round.
-const LIVES: usize = 100_000;
+const LIVES: usize = 20_000;
 /// Rounds of lives, of which the best and the middle one are printed.
-const ROUNDS: usize = 7;
+const ROUNDS: usize = 25;
 /// Rows of one step of a walk.
 const WALK_ROWS: usize = 500;
 

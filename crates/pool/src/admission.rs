@@ -13,7 +13,7 @@
 
 use crate::command::{Algo, Executor};
 use crate::fleet::Wanted;
-use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Ticket};
+use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Tickets};
 use crate::limits::Mode;
 use crate::members::Interned;
 use crate::outcome::{Move, Reason, Standing};
@@ -24,7 +24,6 @@ use crate::time::Instant;
 use crate::window::Opening;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 /// The first gate that a job found shut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,8 +139,7 @@ impl Pool {
         turn: &mut Turn,
     ) {
         let rules = &interned.rules;
-        let rates = usize::from(rules.rate.is_some()) + rules.buckets.len();
-        let mut taken: Vec<Ticket> = Vec::with_capacity(rates);
+        let mut taken = Tickets::default();
         if let Some(settings) = rules.rate {
             taken.push(self.take_start(pool, settings, number));
         }
@@ -149,7 +147,7 @@ impl Pool {
             let scope = self.scope_of(&bucket.name);
             taken.push(self.take_start(scope, bucket.settings, number));
         }
-        self.header.stats.acquired += taken.len() as u64;
+        self.header.stats.acquired += taken.as_slice().len() as u64;
         self.scopes.change(&pool, |scope| scope.running += 1);
         self.note_running(pool, number, true);
         let server_id = server.and_then(|server| {

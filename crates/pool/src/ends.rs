@@ -56,7 +56,7 @@ impl Pool {
             self.offer_server(server);
         }
         if !was_active {
-            for ticket in &attempt.taken {
+            for ticket in attempt.taken.as_slice() {
                 self.give_back_start(*ticket, attempt.at);
             }
         }

@@ -89,8 +89,11 @@ impl Job {
                 note: Note::LinesLeftOut,
             };
         }
-        // One at a time: most jobs that wait have a single line.
-        self.meta.reserve_exact(1);
+        if self.meta.len() == self.meta.capacity() {
+            // Most jobs that wait have a single line; one that starts will be confirmed and end.
+            let waits = matches!(self.state, State::Queued | State::Delayed { .. });
+            self.meta.reserve_exact(if waits { 1 } else { 3 });
+        }
         self.meta.push(MetaLine { at, note });
     }
 
@@ -156,7 +159,42 @@ pub struct Attempt {
     /// Why it was told to stop.
     pub stop: Option<Reason>,
     /// The windows that it took a start from, by their numbers (S31).
-    pub taken: Vec<Ticket>,
+    pub taken: Tickets,
+}
+
+/// What one attempt took from windows. Most take from one or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tickets {
+    /// Nothing.
+    #[default]
+    None,
+    /// From one.
+    One(Ticket),
+    /// From several, in the order in which they were taken.
+    Several(Vec<Ticket>),
+}
+
+impl Tickets {
+    /// The tickets in the order in which they were taken.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Ticket] {
+        match self {
+            Tickets::None => &[],
+            Tickets::One(ticket) => core::slice::from_ref(ticket),
+            Tickets::Several(tickets) => tickets,
+        }
+    }
+
+    pub(crate) fn push(&mut self, ticket: Ticket) {
+        *self = match core::mem::take(self) {
+            Tickets::None => Tickets::One(ticket),
+            Tickets::One(first) => Tickets::Several(Vec::from([first, ticket])),
+            Tickets::Several(mut tickets) => {
+                tickets.push(ticket);
+                Tickets::Several(tickets)
+            }
+        };
+    }
 }
 
 /// One start taken from one window.

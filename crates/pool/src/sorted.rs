@@ -57,6 +57,11 @@ impl<T: Ord> SortedSet<T> {
         self.0.first()
     }
 
+    pub(crate) fn last(&self) -> Option<&T> {
+        descend(self.0.len());
+        self.0.last()
+    }
+
     pub(crate) fn pop_first(&mut self) -> Option<T> {
         descend(self.0.len());
         self.0.pop_first()
@@ -161,6 +166,11 @@ impl<K: Ord, V> SortedMap<K, V> {
     pub(crate) fn values(&self) -> Passed<btree_map::Values<'_, K, V>> {
         descend(self.0.len());
         Passed(self.0.values())
+    }
+
+    pub(crate) fn values_mut(&mut self) -> Passed<btree_map::ValuesMut<'_, K, V>> {
+        descend(self.0.len());
+        Passed(self.0.values_mut())
     }
 
     pub(crate) fn range<Q: Ord + ?Sized, R: RangeBounds<Q>>(
