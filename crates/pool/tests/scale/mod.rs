@@ -22,42 +22,42 @@ const PAGE: usize = 20;
 
 /// How large a cluster is.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
+pub(crate) struct Size {
     /// Jobs that wait in one pool.
-    pub jobs: usize,
+    pub(crate) jobs: usize,
     /// Other pools, with a window each.
-    pub pools: usize,
+    pub(crate) pools: usize,
     /// Servers.
-    pub servers: usize,
+    pub(crate) servers: usize,
 }
 
 /// A small cluster.
-pub const SMALL: Size = Size {
+pub(crate) const SMALL: Size = Size {
     jobs: 1_000,
     pools: 1_000,
     servers: 1_000,
 };
 /// A large one.
-pub const LARGE: Size = Size {
+pub(crate) const LARGE: Size = Size {
     jobs: 1_000_000,
     pools: 100_000,
     servers: 10_000,
 };
 
 /// Something that is done to a cluster, or asked of it.
-pub struct Operation {
+pub(crate) struct Operation {
     /// What it is called.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
     /// Brings about what it needs; not measured. Gives the step of the story.
-    pub prepare: fn(&mut Cluster) -> Vec<Command>,
+    pub(crate) prepare: fn(&mut Cluster) -> Vec<Command>,
     /// What is measured: the entry that was prepared, or a question.
-    pub ask: Option<fn(&Cluster)>,
+    pub(crate) ask: Option<fn(&Cluster)>,
     /// Puts back what was changed; not measured.
-    pub restore: fn(&mut Cluster, &Applied),
+    pub(crate) restore: fn(&mut Cluster, &Applied),
 }
 
 /// A pool of some size.
-pub struct Cluster {
+pub(crate) struct Cluster {
     pool: Pool,
     size: Size,
     index: u64,
@@ -145,7 +145,7 @@ fn completed(job: &str) -> Command {
 
 impl Cluster {
     /// Makes a cluster.
-    pub fn new(size: Size) -> Cluster {
+    pub(crate) fn new(size: Size) -> Cluster {
         let mut cluster = Cluster {
             pool: Pool::new(),
             size,
@@ -230,7 +230,7 @@ impl Cluster {
     }
 
     /// Applies an entry at the instant of the cluster.
-    pub fn apply(&mut self, commands: Vec<Command>) -> Applied {
+    pub(crate) fn apply(&mut self, commands: Vec<Command>) -> Applied {
         self.index += 1;
         let entry = Entry {
             claim: Claim(1),
@@ -262,7 +262,7 @@ impl Cluster {
 }
 
 /// What is measured.
-pub const OPERATIONS: [Operation; 10] = [
+pub(crate) const OPERATIONS: [Operation; 10] = [
     Operation {
         name: "launch that starts on a server",
         prepare: |cluster| vec![launch(&cluster.next_id(), "free")],
@@ -390,7 +390,11 @@ pub const OPERATIONS: [Operation; 10] = [
 
 impl Operation {
     /// Runs it once; `measure` is called around what it costs.
-    pub fn run<T>(&self, cluster: &mut Cluster, measure: impl FnOnce(&mut dyn FnMut()) -> T) -> T {
+    pub(crate) fn run<T>(
+        &self,
+        cluster: &mut Cluster,
+        measure: impl FnOnce(&mut dyn FnMut()) -> T,
+    ) -> T {
         let mut commands = Some((self.prepare)(cluster));
         let mut applied = None;
         let cost = match self.ask {
