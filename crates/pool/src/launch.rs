@@ -188,23 +188,8 @@ impl Pool {
         self.header.last.job += 1;
         let number = JobNumber(self.header.last.job);
         let interned = self.refer(terms);
-        let job = Job {
-            id: Arc::from(&*launch.id),
-            terms,
-            pool: None,
-            priority,
-            put_back: false,
-            attempt: 0,
-            timeouts: 0,
-            retries: 0,
-            fingerprint,
-            launched_at: self.now(),
-            state: State::Queued,
-            parent: launch.parent.clone().map(Box::new),
-            lease: self.first_lease(launch, &interned),
-            unresolved,
-            meta: Vec::new(),
-        };
+        let mut job = self.new_job(launch, fingerprint, terms, &interned);
+        (job.priority, job.unresolved) = (priority, unresolved);
         let pool = self.create(number, job, params, &interned);
         match (launch.delay_s, pool) {
             (Some(delay_s), _) if delay_s > 0 => self.delay(number, delay_s, turn),
@@ -367,6 +352,33 @@ impl Pool {
         self.terms.insert(number, Arc::clone(&terms));
         self.index.interner.insert(number, terms);
         number
+    }
+
+    /// A job that was launched now, with what its request says by itself.
+    fn new_job(
+        &self,
+        launch: &Launch,
+        fingerprint: u64,
+        terms: TermsNumber,
+        interned: &Interned,
+    ) -> Job {
+        Job {
+            id: Arc::from(&*launch.id),
+            terms,
+            pool: None,
+            priority: 0,
+            put_back: false,
+            attempt: 0,
+            timeouts: 0,
+            retries: 0,
+            fingerprint,
+            launched_at: self.now(),
+            state: State::Queued,
+            parent: launch.parent.clone().map(Box::new),
+            lease: self.first_lease(launch, interned),
+            unresolved: None,
+            meta: Vec::new(),
+        }
     }
 
     /// The lease of a caller that has just launched a job (S46).

@@ -15,14 +15,16 @@
 //!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
-//!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
+//!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them. Indexes
+//!   are [`sorted`], [`ranked`] or hashed ([`ids`]).
 //! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
 //! # What costs what
 //!
 //! With n jobs, pools or servers a command costs a few ordered-map steps of log n each, however
 //! many jobs wait: only the head of a queue is looked at, and only when the one gate that it waits
-//! for opens. A snapshot walks the tables in steps, between entries.
+//! for opens. Builds with debug assertions count these [`steps`]. A snapshot walks the tables in
+//! steps of its own, between entries.
 //!
 //! # Caveats
 //!

@@ -66,6 +66,10 @@ pub(crate) struct Cluster {
     launched: usize,
     /// The first of the jobs that wait: the one that runs is before it.
     head: usize,
+    /// The last of them.
+    last: usize,
+    /// How many were cancelled, one after the other from the middle on.
+    cancelled: usize,
 }
 
 fn limits(job: JobLimit, queue: u64) -> Vec<Limit> {
@@ -154,6 +158,8 @@ impl Cluster {
             now: Instant::from_ms(2_943 * i64::from(WEEK_S) * 1_000),
             launched: 0,
             head: 1,
+            last: size.jobs,
+            cancelled: 0,
         };
         cluster.define();
         cluster.open_windows();
@@ -251,6 +257,12 @@ impl Cluster {
         format!("measured-{}", self.launched)
     }
 
+    /// One more job waits in the one pool, behind all others.
+    fn let_another_wait(&mut self) {
+        self.last += 1;
+        self.apply(vec![launch(&waiting(self.last), "one")]);
+    }
+
     /// Confirms and completes every job that an entry started.
     fn end_started(&mut self, applied: &Applied) {
         for it in &applied.moves {
@@ -300,8 +312,8 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
             let released = applied.moves.iter().any(|it| *it.job == *next);
             assert!(released, "the head is released");
             cluster.head += 1;
-            let last = waiting(cluster.size.jobs + cluster.head - 1);
-            cluster.apply(vec![started(&next), launch(&last, "one")]);
+            cluster.apply(vec![started(&next)]);
+            cluster.let_another_wait();
         },
     },
     Operation {
@@ -328,15 +340,13 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
     Operation {
         name: "cancellation in the middle of the queue",
         prepare: |cluster| {
-            let job = waiting(cluster.head + cluster.size.jobs / 2 + cluster.launched).into();
-            cluster.launched += 1;
+            let middle = cluster.head + cluster.size.jobs / 2;
+            let job = waiting(middle + cluster.cancelled).into();
+            cluster.cancelled += 1;
             vec![Command::Cancel { job }]
         },
         ask: None,
-        restore: |cluster, _| {
-            let id = cluster.next_id();
-            cluster.apply(vec![launch(&id, "one")]);
-        },
+        restore: |cluster, _| cluster.let_another_wait(),
     },
     Operation {
         name: "why a job in the middle of the queue waits",
