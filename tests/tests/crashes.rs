@@ -12,7 +12,7 @@ use fermata_api::params::Params;
 use fermata_audit::{Expectation, Rate, Windows};
 use fermata_e2e::{Cluster, DEADLINE, Recorder, Worker, WorkerOptions, now_us, wait_for};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;

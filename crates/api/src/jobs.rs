@@ -461,6 +461,14 @@ pub struct StartedRequest {
 }
 
 /// The caller's renewal of its lease: `POST /v1/jobs/{id}/heartbeat` (S46).
+///
+/// For a job that waits, starts or runs, the lease is renewed whatever attempt is named; another
+/// attempt than the one that starts or runs is refused with `stale_attempt`, and its holder stops
+/// it. A job that has ended is refused with `final`, whoever executes it. Both refusals carry the
+/// job, so that its holder learns how it stands or why it ended without asking again.
+///
+/// An executor on a server has no lease of its own and may ask all the same: it is told whether to
+/// stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object")]
 pub struct HeartbeatRequest {
@@ -494,6 +502,6 @@ pub struct AttemptAnswer {
     /// for jobs of servers, whose lease is their server's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lease_s: Option<u64>,
-    /// Whether the executor must stop and report the end (S48, S50).
+    /// Whether the executor must stop and report the end (S48, S50). It keeps its slot until then.
     pub cancel: bool,
 }

@@ -137,6 +137,19 @@ impl Client {
         self.post(target, &HeartbeatRequest { attempt }).await
     }
 
+    /// Renews once, by one node: whoever keeps a lease knows when each renewal was sent.
+    pub(crate) async fn heartbeat_once(
+        &self,
+        id: &str,
+        attempt: Option<u32>,
+        answer_timeout: Duration,
+    ) -> Result<AttemptAnswer, ClientError> {
+        let call = Call::new(Method::POST, routes::path(routes::JOB_HEARTBEAT, id))
+            .json(&HeartbeatRequest { attempt })?
+            .renewal();
+        self.send_once(&call, answer_timeout).await?.value()
+    }
+
     /// Reports the end of an attempt.
     ///
     /// # Errors

@@ -28,6 +28,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(10);
 /// The longest pause before a repetition. A new leader takes over within a second, and clients
 /// that wait for it should not sleep through much of it.
 const PAUSE_MAX: Duration = Duration::from_millis(250);
+/// Most renewals of leases at once. They do not wait behind calls that are held, because a lease
+/// would lapse meanwhile.
+const RENEWALS_MAX: usize = 32;
 /// How long an unused connection is kept.
 const IDLE_MAX: Duration = Duration::from_secs(60);
 
@@ -41,7 +44,8 @@ pub struct ClientOptions {
     pub answer_timeout: Duration,
     /// How long one node has to accept a connection.
     pub connect_timeout: Duration,
-    /// Most calls at once, and so most connections; further ones wait for their turn.
+    /// Most calls at once, and so most connections; further ones wait for their turn. A permit that
+    /// is waited for takes one. Renewals of permits go beside them, a few at once.
     pub connections_max: usize,
 }
 
@@ -68,6 +72,7 @@ struct Shared {
     nodes: Nodes,
     options: ClientOptions,
     turns: Semaphore,
+    renewal_turns: Semaphore,
 }
 
 /// Whether a call whose outcome is unknown may be sent again.
@@ -89,6 +94,8 @@ pub(crate) struct Call {
     pub(crate) repeat: Repeat,
     /// How long the node may hold the answer because the call asks for it.
     pub(crate) hold: Duration,
+    /// Whether a lease hangs on it.
+    pub(crate) is_renewal: bool,
 }
 
 /// An answer that settles the call, whatever it says.
@@ -114,6 +121,7 @@ impl Call {
             body: None,
             repeat: Repeat::Harmless,
             hold: Duration::ZERO,
+            is_renewal: false,
         }
     }
 
@@ -126,6 +134,11 @@ impl Call {
 
     pub(crate) fn once_only(mut self) -> Self {
         self.repeat = Repeat::OnceOnly;
+        self
+    }
+
+    pub(crate) fn renewal(mut self) -> Self {
+        self.is_renewal = true;
         self
     }
 
@@ -200,6 +213,7 @@ impl Client {
                 nodes: Nodes::new(urls)?,
                 options,
                 turns: Semaphore::new(options.connections_max),
+                renewal_turns: Semaphore::new(RENEWALS_MAX),
             }),
         })
     }
@@ -257,7 +271,12 @@ impl Client {
         let shared = &*self.shared;
         let ends = Instant::now() + left;
         let url = shared.nodes.target();
-        let Ok(Ok(_turn)) = timeout_at(ends, shared.turns.acquire()).await else {
+        let turns = if call.is_renewal {
+            &shared.renewal_turns
+        } else {
+            &shared.turns
+        };
+        let Ok(Ok(_turn)) = timeout_at(ends, turns.acquire()).await else {
             return Err(Setback {
                 cause: Cause::Busy,
                 is_unknown: false,

@@ -1,4 +1,35 @@
-//! Talking to a fermata cluster: calls that survive a change of leader, and the worker's loop.
+//! Talking to a fermata cluster: calls that survive a change of leader, permits, and workers.
+//!
+//! ```no_run
+//! use std::time::Duration;
+//!
+//! use fermata_client::api::jobs::Wait;
+//! use fermata_client::{Client, LaunchRequest};
+//!
+//! # async fn example() -> Result<(), fermata_client::ClientError> {
+//! // Some nodes of the cluster are enough; the leader is found.
+//! let client = Client::connect(["http://n1:7400", "http://n2:7400", "http://n3:7400"])?;
+//! let launch = LaunchRequest {
+//!     event: Some("sync".to_owned()),
+//!     id: Some("sync-2026-03-02".to_owned()), // harmless to repeat
+//!     ..LaunchRequest::default()
+//! };
+//! let job = client.launch_and_wait(launch, Wait::End, Duration::from_secs(60)).await?;
+//! println!("{}: {:?} {:?}", job.id, job.state, job.code);
+//! # Ok(()) }
+//! ```
+//!
+//! There are three ways to use a cluster, and an example of each in `examples/`, which runs beside
+//! `fermata dev`:
+//!
+//! - *launch* jobs that workers execute: [`Client::launch`], and the other calls of a [`Client`];
+//! - hold a *permit* while this program does something itself: [`Client::permit`], a guard that
+//!   renews itself ([`permit`]);
+//! - be a *worker*, which executes jobs with an async function: [`worker::run`].
+//!
+//! All of them need a Tokio runtime. The types of the HTTP contract are in [`api`].
+//!
+//! # What a call does
 //!
 //! A [`Client`] knows some nodes. It sends every call to the node that it believes to lead,
 //! follows the `Fermata-Leader` header of the answers, and goes round the nodes it knows when one
@@ -11,9 +42,6 @@
 //! [`ClientError`]: it was *refused*, with a problem that says why; it was certainly not done,
 //! because no node could do it (*unavailable*); or it may have been done (*unknown*), because an
 //! answer was lost and none came since.
-//!
-//! [`worker::run`] is the other half: the loop that executes jobs of a server, with its lease, its
-//! confirmations and its reports.
 //!
 //! # Caveats
 //!
@@ -29,7 +57,13 @@ mod calls;
 mod client;
 mod error;
 mod nodes;
+pub mod permit;
 pub mod worker;
 
 pub use client::{Client, ClientOptions};
 pub use error::{Cause, ClientError};
+pub use permit::{Permit, PermitError, PermitLease, PermitOptions, PermitStop};
+
+/// The HTTP contract: what is sent and answered.
+pub use fermata_api as api;
+pub use fermata_api::jobs::LaunchRequest;

@@ -22,6 +22,7 @@
 
 mod lease;
 mod ledger;
+mod registration;
 mod run;
 
 use std::collections::HashMap;
@@ -41,6 +42,7 @@ use tracing::{error, info, warn};
 use crate::client::{Client, longer, varied};
 use crate::error::ClientError;
 
+pub use registration::register;
 pub use run::{CODE_KILLED, Ending, Run, Stop, StopSignal};
 
 use lease::{Lease, Stage};

@@ -7,7 +7,10 @@ use clap::{Parser, Subcommand};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::{cluster, completions, demo, dev, event, job, overrides, pool, serve, server, worker};
+use crate::worker::group;
+use crate::{
+    cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server, worker,
+};
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -38,8 +41,12 @@ enum Command {
     Serve(serve::ServeArgs),
     /// Execute jobs: one process each
     Worker(worker::WorkerArgs),
-    #[command(hide = true)]
-    ExecForWorker(worker::group::ExecArgs),
+    /// Run a command under a limit: at most so many at once, and so many starts per window
+    Exec(exec::ExecArgs),
+    #[command(hide = true, name = "become-command")]
+    Become(group::BecomeArgs),
+    #[command(hide = true, name = "watch-command")]
+    Watch(exec::WatchArgs),
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -69,7 +76,7 @@ pub(crate) fn main() -> ExitCode {
     };
     let format = cli.output;
     match run(cli.command, format) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
             if code != 0 {
@@ -81,14 +88,16 @@ pub(crate) fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command, format: Format) -> Result<(), CommandError> {
+fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
     let screen = Screen::output(format);
-    match command {
+    let done = match command {
+        Command::Exec(args) => return exec::run(&args),
         Command::Demo(args) => demo::run(&args, screen),
         Command::Dev(args) => dev::run(args, screen),
         Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),
-        Command::ExecForWorker(args) => worker::group::exec(&args),
+        Command::Become(args) => group::become_command(&args),
+        Command::Watch(args) => return exec::watch(&args),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),
@@ -96,7 +105,8 @@ fn run(command: Command, format: Format) -> Result<(), CommandError> {
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }
 
 /// A panicked Raft core goes on looking like a leader, and a worker's executor must not vanish

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use fermata_api::jobs::{AbortReason, JobState, JobView};
 use fermata_api::problem::{Problem, RetryWith};
-use fermata_client::ClientError;
 use fermata_client::worker::WorkerError;
+use fermata_client::{ClientError, PermitError};
 use fermata_server::ServeError;
 use fermata_server::member::ReplicaError;
 use serde_json::json;
@@ -28,7 +28,8 @@ Exit codes:
   4  refused by the cluster: a limit, a conflict or a rule; nothing was done
   5  unavailable: no node could do it; nothing was done
   6  unknown: it may have been done; the same with the same id can be repeated
-  7  not yet: `--timeout` ended before the job had come so far";
+  7  not yet: `--timeout` ended before the job had come so far
+`fermata exec` has codes of its own, beside those of its command: see its help";
 
 /// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -152,6 +153,15 @@ pub(crate) enum CommandError {
         /// Why.
         source: io::Error,
     },
+    /// There is no permit.
+    #[error(transparent)]
+    Permit(Box<PermitError>),
+    /// The permit of a running command was lost.
+    #[error("the permit was lost; the command was stopped")]
+    PermitLost,
+    /// What stands before a command failed, so that the command did not run.
+    #[error(transparent)]
+    BeforeCommand(Box<CommandError>),
     /// Some of many were refused; each refusal was shown.
     #[error("{refused} of {all} were refused")]
     SomeRefused {
@@ -195,6 +205,9 @@ impl CommandError {
             Self::NotExecuted { source, .. } if source.kind() == io::ErrorKind::NotFound => 127,
             Self::NotExecuted { .. } => 126,
             Self::SomeRefused { .. } | Self::WouldBeAborted { .. } => 4,
+            Self::Permit(error) => permit_exit_code(error),
+            Self::PermitLost => 76,
+            Self::BeforeCommand(_) => 125,
             Self::NotYet { .. } => 7,
             Self::Edge(_)
             | Self::Unwritable { .. }
@@ -203,6 +216,24 @@ impl CommandError {
             | Self::JobFailed { .. }
             | Self::Interrupted
             | Self::Demo(_) => 1,
+        }
+    }
+
+    /// As it is told by what stands before another's command: its codes keep out of the way of the
+    /// command's own.
+    pub(crate) fn of_prefix(self) -> Self {
+        let is_told_apart = match &self {
+            Self::Permit(error) => !matches!(
+                **error,
+                PermitError::Refused(_) | PermitError::Client(_) | PermitError::ShutDown
+            ),
+            Self::PermitLost => true,
+            other => other.exit_code() == 2,
+        };
+        if is_told_apart {
+            self
+        } else {
+            Self::BeforeCommand(Box::new(self))
         }
     }
 
@@ -251,6 +282,11 @@ impl CommandError {
                 WorkerError::Refused(problem) | WorkerError::Superseded(problem) => Some(problem),
                 WorkerError::Invalid(_) => None,
             },
+            Self::Permit(error) => match &**error {
+                PermitError::Refused(problem) => Some(problem),
+                _ => None,
+            },
+            Self::BeforeCommand(error) => error.problem(),
             _ => None,
         }
     }
@@ -307,6 +343,20 @@ fn client_exit_code(error: &ClientError) -> u8 {
     }
 }
 
+/// The codes of `sysexits.h` where they say the same.
+fn permit_exit_code(error: &PermitError) -> u8 {
+    match error {
+        PermitError::Unreachable { .. } => 69,
+        PermitError::NotPermitted(_)
+        | PermitError::TimedOut { .. }
+        | PermitError::Ended(_)
+        | PermitError::GivenUp => 75,
+        PermitError::Refused(problem) => refusal_exit_code(problem),
+        PermitError::Client(error) => client_exit_code(error),
+        PermitError::ShutDown => 1,
+    }
+}
+
 fn worker_exit_code(error: &WorkerError) -> u8 {
     match error {
         WorkerError::Refused(problem) | WorkerError::Superseded(problem) => {
@@ -348,6 +398,12 @@ fn retry_advice(problem: &Problem) -> Option<String> {
 impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
         Self::Client(Box::new(error))
+    }
+}
+
+impl From<PermitError> for CommandError {
+    fn from(error: PermitError) -> Self {
+        Self::Permit(Box::new(error))
     }
 }
 

@@ -11,6 +11,10 @@ use crate::error::CommandError;
 /// about their work is theirs.
 const FILTER_DEFAULT: &str = "info,openraft=error,chunked_wal=error,raft_log=warn";
 
+/// What is logged where nothing else is said by what stands before another's command: only what
+/// goes wrong.
+const FILTER_QUIET: &str = "warn";
+
 /// How the log is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,30 +47,42 @@ pub(crate) struct LogArgs {
 impl LogArgs {
     /// The filter that is in force.
     pub(crate) fn filter(&self) -> String {
+        self.filter_or(FILTER_DEFAULT)
+    }
+
+    fn filter_or(&self, default: &str) -> String {
         let from_environment = || std::env::var("RUST_LOG").ok().filter(|log| !log.is_empty());
         self.log
             .clone()
             .or_else(from_environment)
-            .unwrap_or_else(|| FILTER_DEFAULT.to_owned())
+            .unwrap_or_else(|| default.to_owned())
     }
 
     /// Logs from now on. To be called once.
     pub(crate) fn start(&self) -> Result<(), CommandError> {
-        let filter = self.filter();
-        let parsed = EnvFilter::try_new(&filter).map_err(|error| CommandError::Setting {
-            name: "--log",
-            given: filter,
-            allowed: format!("a filter like info,fermata_replica=debug is allowed: {error}"),
-        })?;
-        let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let subscriber = tracing_subscriber::fmt()
-            .with_env_filter(parsed)
-            .with_ansi(stderr().is_terminal() && !is_plain)
-            .with_writer(stderr);
-        match self.log_format.unwrap_or_default() {
-            LogFormat::Text => subscriber.init(),
-            LogFormat::Json => subscriber.json().init(),
-        }
-        Ok(())
+        start(self.filter(), self.log_format)
     }
+
+    /// As [`LogArgs::start`]; where nothing is said, only what goes wrong is logged.
+    pub(crate) fn start_quietly(&self) -> Result<(), CommandError> {
+        start(self.filter_or(FILTER_QUIET), self.log_format)
+    }
+}
+
+fn start(filter: String, format: Option<LogFormat>) -> Result<(), CommandError> {
+    let parsed = EnvFilter::try_new(&filter).map_err(|error| CommandError::Setting {
+        name: "--log",
+        given: filter,
+        allowed: format!("a filter like info,fermata_replica=debug is allowed: {error}"),
+    })?;
+    let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(parsed)
+        .with_ansi(stderr().is_terminal() && !is_plain)
+        .with_writer(stderr);
+    match format.unwrap_or_default() {
+        LogFormat::Text => subscriber.init(),
+        LogFormat::Json => subscriber.json().init(),
+    }
+    Ok(())
 }

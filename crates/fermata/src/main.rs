@@ -14,6 +14,7 @@ mod demo;
 mod dev;
 mod error;
 mod event;
+mod exec;
 mod job;
 mod limits;
 mod logging;

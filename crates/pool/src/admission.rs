@@ -1,15 +1,8 @@
-//! Admission: looking at a job's gates, starting it, and who is considered next (S12, S20).
+//! Admission: looking at a job's gates, and starting it (S12).
 //!
-//! The first job of each queue, its head, is registered under exactly one gate: the one that it
-//! found shut when it was considered last. When a gate may have opened, its first waiter becomes a
-//! candidate; [`Pool::examine`] considers candidates in S19's order across pools until there are
-//! none, and whoever is considered either leaves its queue or registers under the gate that is shut
-//! now. So no command visits heads that have nothing to gain.
-//!
-//! Invariant: after [`Pool::examine`] with budget left, no head that could start is waiting.
-//!
-//! Caveat: a head that waits for one of two scarce things is considered each time that the other
-//! one is free, and moves over. The budget bounds how many do so within one entry.
+//! Gates are looked at in one order. The first two are the job's own: the slot and the window of
+//! its pool. The others are shared with jobs of other pools: buckets and servers. What the shared
+//! ones say is the same for all heads of a kind (see `kinds`).
 
 use crate::command::{Algo, Executor};
 use crate::fleet::Wanted;
@@ -17,9 +10,9 @@ use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Tic
 use crate::limits::Mode;
 use crate::members::Interned;
 use crate::outcome::{Move, Reason, Standing};
-use crate::queue::{job_of, order_of};
-use crate::scope::{Gate, Head};
-use crate::state::{Pool, Source, Turn};
+use crate::scope::Gate;
+use crate::state::{Pool, Turn};
+use crate::terms::Rules;
 use crate::time::Instant;
 use crate::window::Opening;
 use alloc::boxed::Box;
@@ -54,7 +47,17 @@ impl Pool {
         place: u64,
         at: Instant,
     ) -> Result<Option<ServerNumber>, Shut> {
-        let rules = &interned.rules;
+        self.look_at_own_gates(pool, &interned.rules, at)?;
+        self.look_at_shared_gates(interned, place, at)
+    }
+
+    /// The slot and the window of its pool: the first that is shut.
+    pub(crate) fn look_at_own_gates(
+        &self,
+        pool: ScopeNumber,
+        rules: &Rules,
+        at: Instant,
+    ) -> Result<(), Shut> {
         if let Some(scope) = self.scopes.get(&pool)
             && scope
                 .amount_in_force(rules.amount)
@@ -71,6 +74,18 @@ impl Pool {
                 mode: rules.mode,
             });
         }
+        Ok(())
+    }
+
+    /// Its buckets, and a server: the one that takes it (none for a caller), or the first that is
+    /// shut.
+    pub(crate) fn look_at_shared_gates(
+        &self,
+        interned: &Interned,
+        place: u64,
+        at: Instant,
+    ) -> Result<Option<ServerNumber>, Shut> {
+        let rules = &interned.rules;
         for bucket in &rules.buckets {
             if let Some(number) = self.index.scope_names.get(&*bucket.name)
                 && self.rate_opening(*number, at) != Opening::Open
@@ -98,6 +113,17 @@ impl Pool {
                 mode: None,
             }),
         }
+    }
+
+    /// A server with room for a job, if there is one.
+    pub(crate) fn server_for(&self, interned: &Interned) -> Option<ServerNumber> {
+        self.index.fleet.pick(&Wanted {
+            targets: &interned.terms.targets,
+            weight: interned.rules.weight,
+            algo: crate::command::Algo::FewestJobs,
+            last_pick: None,
+            place: 0,
+        })
     }
 
     fn last_pick(&self, interned: &Interned) -> Option<&str> {
@@ -148,7 +174,10 @@ impl Pool {
             taken.push(self.take_start(scope, bucket.settings, number));
         }
         self.header.stats.acquired += taken.as_slice().len() as u64;
-        self.scopes.change(&pool, |scope| scope.running += 1);
+        let head = self.scopes.change(&pool, |scope| {
+            scope.running += 1;
+            scope.head
+        });
         self.note_running(pool, number, true);
         let server_id = server.and_then(|server| {
             self.note_pick(interned, server);
@@ -191,6 +220,10 @@ impl Pool {
             },
             left: None,
         }));
+        if head.flatten().is_some() {
+            // It started ahead of the head, for whom less is left.
+            self.recheck_own_gates(pool);
+        }
     }
 
     /// Notes that a job of a pool is starting or active, or is so no longer.
@@ -219,202 +252,6 @@ impl Pool {
             fleet.place(&server.definition.id, number, Some(server));
             given
         })
-    }
-
-    /// Puts a job into its queue; it may become the head.
-    pub(crate) fn enqueue(&mut self, number: JobNumber, pool: ScopeNumber) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let order = order_of(number, job);
-        if let Some(known) = self.index.scopes.get_mut(&pool) {
-            known.queue.insert(order);
-        }
-        self.refresh_head(pool);
-    }
-
-    /// Takes a job out of its queue; another may become the head.
-    pub(crate) fn dequeue(&mut self, number: JobNumber, pool: ScopeNumber) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let order = order_of(number, job);
-        if let Some(known) = self.index.scopes.get_mut(&pool) {
-            known.queue.remove(order);
-        }
-        self.refresh_head(pool);
-    }
-
-    /// Makes the first of the queue the head; a new head is due.
-    fn refresh_head(&mut self, pool: ScopeNumber) {
-        let first = self
-            .index
-            .scopes
-            .get(&pool)
-            .and_then(|known| known.queue.first());
-        let head = self.scopes.get(&pool).and_then(|scope| scope.head);
-        if head.map(|head| head.job) == first.map(job_of) {
-            return;
-        }
-        if let Some(head) = head {
-            self.register(pool, head, false);
-        }
-        let head = first.map(|order| Head {
-            job: job_of(order),
-            gate: Gate::Due,
-        });
-        self.scopes.change(&pool, |scope| scope.head = head);
-        if let Some(head) = head {
-            self.register(pool, head, true);
-        }
-    }
-
-    /// Lets the head of a pool wait for another gate.
-    pub(crate) fn set_gate(&mut self, pool: ScopeNumber, gate: Gate) {
-        let Some(head) = self.scopes.get(&pool).and_then(|scope| scope.head) else {
-            return;
-        };
-        if head.gate == gate {
-            return;
-        }
-        self.register(pool, head, false);
-        let head = Head { gate, ..head };
-        self.scopes.change(&pool, |scope| scope.head = Some(head));
-        self.register(pool, head, true);
-    }
-
-    /// Registers a head under its gate, or takes it off.
-    pub(crate) fn register(&mut self, pool: ScopeNumber, head: Head, waits: bool) {
-        let Some(job) = self.jobs.get(&head.job) else {
-            return;
-        };
-        let order = order_of(head.job, job);
-        match head.gate {
-            Gate::Slot => {}
-            Gate::Due if waits => {
-                self.index.candidates.insert((order, pool, Source::Due));
-            }
-            Gate::Due => {
-                self.index.candidates.remove(&(order, pool, Source::Due));
-            }
-            Gate::Rate(scope) => {
-                if waits {
-                    self.index.rate_waiters.insert((scope, order, pool));
-                } else {
-                    self.index.rate_waiters.remove(&(scope, order, pool));
-                }
-                self.settle_rate(scope);
-                if !waits {
-                    self.drop_unused_scope(scope);
-                }
-            }
-            Gate::Server => {
-                let interned = self.interned(job);
-                let waiter = (interned.rules.weight, order, pool);
-                self.index
-                    .fleet
-                    .register(waits, &interned.terms.targets, waiter);
-            }
-        }
-    }
-
-    /// The head of a pool is to be considered if it waits for a slot and there is one.
-    pub(crate) fn offer_slot(&mut self, pool: ScopeNumber) {
-        let Some(scope) = self.scopes.get(&pool) else {
-            return;
-        };
-        let Some(head) = scope.head.filter(|head| head.gate == Gate::Slot) else {
-            return;
-        };
-        let Some(job) = self.jobs.get(&head.job) else {
-            return;
-        };
-        let amount = scope.amount_in_force(self.interned(job).rules.amount);
-        if amount.is_none_or(|amount| scope.running < amount) {
-            self.set_gate(pool, Gate::Due);
-        }
-    }
-
-    /// The first head that a server has room for is to be considered.
-    pub(crate) fn offer_server(&mut self, number: ServerNumber) {
-        let Some(server) = self.servers.get(&number) else {
-            return;
-        };
-        if let Some((order, pool)) = self.index.fleet.best_fit(server) {
-            self.index
-                .candidates
-                .insert((order, pool, Source::Server(number)));
-        }
-    }
-
-    /// Considers heads until none is left that could move, or the entry's bound is reached (S20).
-    pub(crate) fn examine(&mut self, turn: &mut Turn) {
-        while turn.budget > 0 {
-            let Some(candidate) = self.index.candidates.pop_first() else {
-                break;
-            };
-            let (order, pool, source) = candidate;
-            if self.is_first_at(source, order, pool) {
-                turn.budget -= 1;
-                self.consider_head(pool, job_of(order), turn);
-            }
-            match source {
-                Source::Due => {}
-                Source::Rate(scope) => self.settle_rate(scope),
-                Source::Server(server) => self.offer_server(server),
-            }
-        }
-    }
-
-    /// True unless a candidate was overtaken by what happened since it was offered.
-    fn is_first_at(&self, source: Source, order: u64, pool: ScopeNumber) -> bool {
-        let first = match source {
-            Source::Due => {
-                let head = Some(Head {
-                    job: job_of(order),
-                    gate: Gate::Due,
-                });
-                return self.scopes.get(&pool).and_then(|scope| scope.head) == head;
-            }
-            Source::Rate(scope) if self.rate_opening(scope, self.now()) != Opening::Open => None,
-            Source::Rate(scope) => self.first_rate_waiter(scope),
-            Source::Server(server) => self
-                .servers
-                .get(&server)
-                .and_then(|server| self.index.fleet.best_fit(server)),
-        };
-        first == Some((order, pool))
-    }
-
-    fn consider_head(&mut self, pool: ScopeNumber, number: JobNumber, turn: &mut Turn) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let interned = self.interned(job);
-        if self.event_is_missing(&interned) {
-            self.end(number, Err(Reason::EventMissing), "".into(), turn);
-            return;
-        }
-        let put_back = job.put_back;
-        match self.look_at_gates(pool, &interned, turn.place(), self.now()) {
-            Ok(server) => {
-                self.dequeue(number, pool);
-                self.start(number, pool, &interned, server, turn);
-            }
-            Err(Shut {
-                mode: Some(Mode::Skip),
-                ..
-            }) if !put_back => {
-                self.header.stats.skipped += 1;
-                self.end(number, Err(Reason::RateLimited), "".into(), turn);
-            }
-            Err(shut) => {
-                if shut.reason() == Reason::RateLimited {
-                    self.header.stats.throttled += 1;
-                }
-                self.set_gate(pool, shut.gate);
-            }
-        }
     }
 
     /// True where a job's event was deleted (S10).

@@ -247,6 +247,7 @@ impl Pool {
         check_revision(if_revision, old.revision)?;
         self.events.remove(&key);
         self.index.plain.clear();
+        self.part_with_event(event);
         Ok(Outcome::Done)
     }
 

@@ -7,7 +7,7 @@
 //! compared and not words. The least loaded server with room for a weight is
 //! the least of the first ones of each higher class, and of those in the weight's own class that
 //! have room. Heads that wait for a server stand under each of their targets by weight, then by
-//! order.
+//! order; of heads of a kind only the first is here (see `kinds`).
 //!
 //! Caveats: within a weight's own class servers with too little room are passed over one by one.
 //! `round_robin` passes over full servers one by one, and `random` counts the eligible ones.

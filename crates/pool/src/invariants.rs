@@ -3,9 +3,9 @@
 //! In builds with debug assertions small states are checked after each command, so that every
 //! test of the pool is a test of these as well.
 
-use crate::job::{JobNumber, ScopeNumber, State};
-use crate::queue::job_of;
-use crate::scope::Gate;
+use crate::job::{Job, JobNumber, KindNumber, ScopeNumber, State};
+use crate::queue::{job_of, order_of};
+use crate::scope::{Gate, Waits};
 use crate::state::Pool;
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -52,6 +52,7 @@ impl Pool {
             }
             self.check_head(*number)?;
         }
+        self.check_kinds()?;
         self.check_servers()
     }
 
@@ -100,18 +101,79 @@ impl Pool {
         let Some(head) = scope.head else {
             return Ok(());
         };
-        let due = matches!(head.gate, Gate::Due);
-        if due || !self.index.candidates.is_empty() {
-            // Something was left for the next entry.
-            return Ok(());
-        }
         let Some(job) = self.jobs.get(&head.job) else {
             return Err(format!("{}: the head is no job", scope.name));
         };
+        if let Waits::InKind(kind) = head.waits {
+            self.check_in_kind(pool, job, kind, order_of(head.job, job))?;
+        }
+        if head.waits == Waits::Alone(Gate::Due) || !self.index.candidates.is_empty() {
+            // Something was left for the next entry.
+            return Ok(());
+        }
         match self.look_at_gates(pool, &self.interned(job), 0, self.now()) {
             Ok(_) => Err(format!("{} could start and waits", job.id)),
             Err(_) => Ok(()),
         }
+    }
+
+    /// Nothing of its own stands in the way of a head that waits in a kind (see `kinds`).
+    fn check_in_kind(
+        &self,
+        pool: ScopeNumber,
+        job: &Job,
+        kind: KindNumber,
+        order: u64,
+    ) -> Result<(), String> {
+        let interned = self.interned(job);
+        let known = self.index.kinds.get(kind);
+        if known.is_none_or(|kind| kind.heads.first_from(order) != Some(order)) {
+            return Err(format!("{} is not among those of its kind", job.id));
+        }
+        let own = self.look_at_own_gates(pool, &interned.rules, self.now());
+        if own.is_err() || self.event_is_missing(&interned) {
+            return Err(format!("{} waits in a kind, and should alone", job.id));
+        }
+        Ok(())
+    }
+
+    /// Stretches begin with their first heads, neighbours wait for different gates, and the first
+    /// of each kind at each gate is registered there.
+    fn check_kinds(&self) -> Result<(), String> {
+        let kinds = &self.index.kinds;
+        let alike = kinds.kinds.values().map(|kind| kind.heads.len());
+        let heads = self.scopes.iter().filter_map(|(_, scope)| scope.head);
+        let in_kinds = heads.filter(|head| matches!(head.waits, Waits::InKind(_)));
+        if alike.sum::<usize>() != in_kinds.count() {
+            return Err("a kind holds what is no head of it".into());
+        }
+        let mut last = None;
+        let mut firsts = BTreeMap::new();
+        for ((kind, begin), gate) in self.stretches.iter() {
+            let known = kinds.get(*kind);
+            let begins = known.is_some_and(|it| it.heads.first_from(*begin) == Some(*begin));
+            if !begins || !gate.is_shared_by(ScopeNumber::default()) || last == Some((*kind, *gate))
+            {
+                return Err(format!("no stretch for {gate:?} begins at {begin}"));
+            }
+            last = Some((*kind, *gate));
+            firsts.entry((*kind, *gate)).or_insert(*begin);
+        }
+        for (number, kind) in kinds.kinds.iter() {
+            let begin = self.stretches.range((*number, 0)..).next();
+            let begin = begin.map(|((kind, begin), _)| (*kind, *begin));
+            if begin != kind.heads.first().map(|first| (*number, first)) {
+                return Err(format!("{number:?} has a head in no stretch"));
+            }
+        }
+        let enlisted = kinds
+            .enlisted
+            .iter()
+            .map(|(key, (order, _))| (*key, *order));
+        if kinds.begins.len() != self.stretches.len() || !firsts.into_iter().eq(enlisted) {
+            return Err("another than the first of a kind is registered".into());
+        }
+        Ok(())
     }
 
     fn check_servers(&self) -> Result<(), String> {

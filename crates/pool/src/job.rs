@@ -37,6 +37,12 @@ pub struct ScopeNumber(pub u64);
 )]
 pub struct ServerNumber(pub u32);
 
+/// Identifies a kind of heads for as long as any wait in it.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct KindNumber(pub u64);
+
 /// Most lines of a job's meta log; the oldest but the first go (S11).
 pub const META_LINES_MAX: usize = 64;
 

@@ -11,7 +11,8 @@
 //!
 //! - [`command`] is what may be asked, [`outcome`] what is answered; [`apply`] lets time pass and
 //!   carries commands out.
-//! - [`launch`] makes jobs, [`consideration`] looks at them first; [`admission`] looks at gates, starts, and knows who is considered next;
+//! - [`launch`] makes jobs, [`consideration`] looks at them first; [`admission`] looks at gates and starts,
+//!   [`heads`] knows who is considered next, [`kinds`] which of them are alike;
 //!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
@@ -22,9 +23,9 @@
 //! # What costs what
 //!
 //! With n jobs, pools or servers a command costs a few ordered-map steps of log n each, however
-//! many jobs wait: only the head of a queue is looked at, and only when the one gate that it waits
-//! for opens. Builds with debug assertions count these [`steps`]. A snapshot walks the tables in
-//! steps of its own, between entries.
+//! many jobs wait: only the head of a queue is looked at, only when the one gate that it waits for
+//! opens, and of those that find the same only one. Builds with debug assertions count these
+//! [`steps`]. A snapshot walks the tables in steps of its own, between entries.
 //!
 //! # Caveats
 //!
@@ -45,10 +46,12 @@ mod definitions;
 mod digest;
 mod ends;
 mod fleet;
+mod heads;
 pub mod id;
 mod ids;
 mod invariants;
 pub mod job;
+mod kinds;
 mod launch;
 pub mod limits;
 mod members;

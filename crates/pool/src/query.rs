@@ -171,7 +171,8 @@ pub struct Stats {
     pub acquired: u64,
     /// Jobs aborted at a shut rate.
     pub skipped: u64,
-    /// Jobs that found a rate shut and waited.
+    /// How often a job found a rate shut, and waited. Each head counts that would have found it in its
+    /// turn, also where one was looked at for all of its kind.
     pub throttled: u64,
 }
 
@@ -435,7 +436,7 @@ impl Pool {
         }
         let head = scope
             .head
-            .and_then(|head| Some((self.jobs.get(&head.job)?, head.gate)));
+            .and_then(|head| Some((self.jobs.get(&head.job)?, self.gate_of(head))));
         let rules = match head {
             Some((job, _)) => Some(self.interned(job)),
             None => self
@@ -546,6 +547,14 @@ impl Pool {
                 seen: lease.seen_under == self.header.takeovers,
             })
         })
+    }
+
+    /// How many heads of queues were looked at since this pool was made or restored, with every
+    /// stretch of heads of a kind that was moved as one. A measure of the work that waiting costs;
+    /// no part of the state.
+    #[must_use]
+    pub fn heads_visited(&self) -> u64 {
+        self.index.visited
     }
 
     /// The counters.

@@ -60,6 +60,17 @@ fn branch_of(branches: &[Branch], number: u64) -> usize {
 }
 
 impl Node {
+    fn first(&self) -> Option<u64> {
+        let mut node = self;
+        loop {
+            count(1);
+            match node {
+                Node::Leaf(numbers) => return numbers.first().copied(),
+                Node::Inner(branches) => node = &branches.first()?.node,
+            }
+        }
+    }
+
     fn len(&self) -> usize {
         match self {
             Node::Leaf(numbers) => numbers.len(),
@@ -172,12 +183,27 @@ impl Ranked {
 
     /// The least number.
     pub(crate) fn first(&self) -> Option<u64> {
+        self.root.first()
+    }
+
+    /// The first of this number and later ones.
+    pub(crate) fn first_from(&self, number: u64) -> Option<u64> {
         let mut node = &self.root;
+        // What comes after it, where the leaf that would hold it has only lesser ones.
+        let mut next = None;
         loop {
             count(1);
             match node {
-                Node::Leaf(numbers) => return numbers.first().copied(),
-                Node::Inner(branches) => node = &branches.first()?.node,
+                Node::Leaf(numbers) => {
+                    let place = numbers.partition_point(|it| *it < number);
+                    let after = || next.and_then(Node::first);
+                    return numbers.get(place).copied().or_else(after);
+                }
+                Node::Inner(branches) => {
+                    let at = branch_of(branches, number);
+                    next = branches.get(at + 1).map(|branch| &branch.node).or(next);
+                    node = &branches.get(at)?.node;
+                }
             }
         }
     }
@@ -296,6 +322,11 @@ mod tests {
         set.remove(1);
         assert!(set.iter().eq((0..count).filter(|number| number % 3 == 0)));
         assert_eq!(set.rank(30_000), 10_000);
+        for number in 0..count {
+            let next = number.div_ceil(3) * 3;
+            let expected = Some(next).filter(|next| *next < count);
+            assert_eq!(set.first_from(number), expected, "from {number}");
+        }
         assert_eq!(set.rank(u64::MAX), set.len());
         assert_eq!(set.first(), Some(0));
         (0..count).rev().for_each(|number| set.remove(number));

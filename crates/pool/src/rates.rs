@@ -149,10 +149,13 @@ impl Pool {
         }
         self.settle_rate(number);
         self.offer_slot(number);
+        self.recheck_own_gates(number);
     }
 
     pub(crate) fn has_rate_waiters(&self, scope: ScopeNumber) -> bool {
+        // A kind that stands aside waits without being registered.
         self.first_rate_waiter(scope).is_some()
+            || self.index.kinds.wait_for(crate::scope::Gate::Rate(scope))
     }
 
     /// The first head, by order, that waits for a rate, with its pool.

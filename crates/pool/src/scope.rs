@@ -4,7 +4,7 @@
 //! for both. A scope exists while anything needs it: a window, an override, or an unfinished job.
 
 use crate::command::Override;
-use crate::job::{JobNumber, ScopeNumber};
+use crate::job::{JobNumber, KindNumber, ScopeNumber};
 use crate::window::Window;
 use alloc::boxed::Box;
 use serde::{Deserialize, Serialize};
@@ -31,8 +31,17 @@ pub struct Scope {
 pub struct Head {
     /// The job.
     pub job: JobNumber,
-    /// The one gate that it waits for (S20).
-    pub gate: Gate,
+    /// Where it is written which gate it waits for.
+    pub waits: Waits,
+}
+
+/// How a head waits for the one gate that it found shut (S20).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Waits {
+    /// By itself, for this gate.
+    Alone(Gate),
+    /// With those of its kind, for a bucket or a server: the gate is that of its stretch.
+    InKind(KindNumber),
 }
 
 /// What a head waits for.
@@ -46,6 +55,17 @@ pub enum Gate {
     Rate(ScopeNumber),
     /// A server with room.
     Server,
+}
+
+impl Gate {
+    /// True for a bucket and for servers: gates that a pool shares with others.
+    pub(crate) fn is_shared_by(self, pool: ScopeNumber) -> bool {
+        match self {
+            Gate::Due | Gate::Slot => false,
+            Gate::Rate(scope) => scope != pool,
+            Gate::Server => true,
+        }
+    }
 }
 
 impl Scope {

@@ -8,9 +8,11 @@
 //! It follows from the rows: heads that are due say so, and a gate that is open while somebody
 //! waits for it exists only then.
 
-use crate::job::{Job, JobNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber};
+use crate::job::{
+    Job, JobNumber, KindNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber,
+};
 use crate::queue::order_of;
-use crate::scope::Scope;
+use crate::scope::{Gate, Head, Scope, Waits};
 use crate::server::Server;
 use crate::state::{Header, Pool, StoredCategory, StoredEvent};
 use crate::terms::Terms;
@@ -43,6 +45,8 @@ pub enum Row<'a> {
     Params(JobNumber, Cow<'a, Params>),
     /// Starts of a sliding window, by the window's number, at one instant.
     Run(u64, Instant, u32),
+    /// Which gate the heads of a kind wait for, from the head of this order to the next stretch.
+    Stretch(KindNumber, u64, Gate),
 }
 
 /// A walk is under way already.
@@ -101,6 +105,7 @@ impl Pool {
             self.jobs.digest(),
             self.params.digest(),
             self.runs.digest(),
+            self.stretches.digest(),
         ]
         .into_iter()
         .fold(0, u64::wrapping_add)
@@ -116,6 +121,7 @@ impl Pool {
         self.jobs.seal();
         self.params.seal();
         self.runs.seal();
+        self.stretches.seal();
     }
 
     /// Begins to walk the state as it is now, while later entries are applied.
@@ -136,6 +142,7 @@ impl Pool {
         self.jobs.begin_walk();
         self.params.begin_walk();
         self.runs.begin_walk();
+        self.stretches.begin_walk();
         Ok(())
     }
 
@@ -195,8 +202,11 @@ impl Pool {
             6 => self.params.walk(rows_max, |key, it| {
                 hand_out(&Row::Params(*key, Cow::Borrowed(it)));
             }),
-            _ => self.runs.walk(rows_max, |(window, at), starts| {
+            7 => self.runs.walk(rows_max, |(window, at), starts| {
                 hand_out(&Row::Run(*window, *at, *starts));
+            }),
+            _ => self.stretches.walk(rows_max, |(kind, begin), gate| {
+                hand_out(&Row::Stretch(*kind, *begin, *gate));
             }),
         }
     }
@@ -212,11 +222,12 @@ impl Pool {
         self.jobs.end_walk();
         self.params.end_walk();
         self.runs.end_walk();
+        self.stretches.end_walk();
     }
 }
 
 /// The number of the table that is walked last.
-const LAST_TABLE: u8 = 7;
+const LAST_TABLE: u8 = 8;
 
 /// Makes a pool of a snapshot's rows, in the order in which they were handed out.
 #[derive(Debug, Default)]
@@ -274,6 +285,7 @@ impl Restore {
                 pool.params.insert(number, params.into_owned());
             }
             Row::Run(window, at, starts) => pool.runs.insert((window, at), starts),
+            Row::Stretch(kind, begin, gate) => pool.stretches.insert((kind, begin), gate),
         }
         Ok(())
     }
@@ -357,7 +369,7 @@ impl Pool {
     /// Registers heads under their gates, and finds what waits although its gate is open.
     fn restore_waiting(&mut self) {
         let mut windows = alloc::collections::BTreeSet::new();
-        let scopes: Vec<(ScopeNumber, Option<crate::scope::Head>)> = self
+        let scopes: Vec<(ScopeNumber, Option<Head>)> = self
             .scopes
             .iter()
             .map(|(number, scope)| (*number, scope.head))
@@ -366,10 +378,13 @@ impl Pool {
             windows.extend(scope.window.as_ref().map(|window| window.number));
         }
         for (pool, head) in &scopes {
-            if let Some(head) = head {
-                self.register(*pool, *head, true);
+            match head.map(|head| (head, head.waits)) {
+                Some((head, Waits::Alone(_))) => self.register(*pool, head, true),
+                Some((head, Waits::InKind(kind))) => self.restore_in_kind(kind, *pool, head),
+                None => {}
             }
         }
+        self.restore_stretches();
         for (scope, _) in &scopes {
             self.settle_rate(*scope);
         }

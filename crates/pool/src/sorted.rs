@@ -163,6 +163,11 @@ impl<K: Ord, V> SortedMap<K, V> {
         self.0.entry(key)
     }
 
+    pub(crate) fn iter(&self) -> Passed<btree_map::Iter<'_, K, V>> {
+        descend(self.0.len());
+        Passed(self.0.iter())
+    }
+
     pub(crate) fn values(&self) -> Passed<btree_map::Values<'_, K, V>> {
         descend(self.0.len());
         Passed(self.0.values())

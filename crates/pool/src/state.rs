@@ -7,12 +7,15 @@ use crate::command::{Category, Claim, Event, Settings};
 use crate::digest::hash_of;
 use crate::fleet::Fleet;
 use crate::ids::JobIds;
-use crate::job::{Job, JobNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber};
+use crate::job::{
+    Job, JobNumber, KindNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber,
+};
+use crate::kinds::Kinds;
 use crate::members::{Interned, Interner, Members};
 use crate::outcome::{Move, Standing};
 use crate::query::Stats;
 use crate::ranked::Ranked;
-use crate::scope::Scope;
+use crate::scope::{Gate, Scope};
 use crate::server::Server;
 use crate::sorted::{SortedMap, SortedSet};
 use crate::table::Table;
@@ -38,7 +41,8 @@ pub struct Header {
     pub takeovers: u64,
     /// The latest stamp.
     pub stamp: Stamp,
-    /// Numbers that were given out last: jobs, terms, scopes, servers, windows.
+    /// Numbers that were given out last: jobs, terms, scopes, servers, windows,
+    /// kinds.
     pub last: LastNumbers,
     /// The last pick of `round_robin` for launches without an event (S18).
     pub last_pick: Option<Arc<str>>,
@@ -61,6 +65,7 @@ pub struct LastNumbers {
     pub scope: u64,
     pub server: u32,
     pub window: u64,
+    pub kind: u64,
 }
 
 /// An event as it is kept.
@@ -95,6 +100,8 @@ pub struct Pool {
     pub(crate) jobs: Table<JobNumber, Box<Job>>,
     pub(crate) params: Table<JobNumber, Params>,
     pub(crate) runs: Runs,
+    /// Which gate the heads of a kind wait for: by the kind, and the order of the first of them.
+    pub(crate) stretches: Table<(KindNumber, u64), Gate>,
     pub(crate) index: Index,
     pub(crate) walk: Option<crate::snapshot::WalkState>,
 }
@@ -145,7 +152,10 @@ pub(crate) struct Index {
     pub(crate) override_ends: SortedSet<(Instant, ScopeNumber)>,
     /// Scopes with an override.
     pub(crate) overrides: SortedSet<ScopeNumber>,
-    /// Heads that wait for a rate: whose, their order, their pool.
+    pub(crate) kinds: Kinds,
+    /// How often a head was looked at, or a stretch of them moved.
+    pub(crate) visited: u64,
+    /// Heads that wait for a rate: whose, their order, their pool. One stands for all of its kind.
     pub(crate) rate_waiters: SortedSet<(ScopeNumber, u64, ScopeNumber)>,
     /// Heads to be considered, in S19's order across pools.
     pub(crate) candidates: SortedSet<(u64, ScopeNumber, Source)>,

@@ -219,7 +219,7 @@ impl Pool {
         let head = self.scopes.get(&pool).and_then(|scope| scope.head);
         why.waits_for = head
             .filter(|head| head.job == job_of(place))
-            .map(|head| head.gate);
+            .map(|head| self.gate_of(head));
     }
 
     /// The latest opening of the gates that are shut, if all of them open by time alone and nobody

@@ -44,6 +44,7 @@ fn over_the_disk(row: &Row<'_>) -> Row<'static> {
         Row::Job(key, it) => Row::Job(key, std::borrow::Cow::Owned(it.into_owned())),
         Row::Params(key, it) => Row::Params(key, std::borrow::Cow::Owned(it.into_owned())),
         Row::Run(window, at, starts) => Row::Run(window, at, starts),
+        Row::Stretch(kind, begin, gate) => Row::Stretch(kind, begin, gate),
     }
 }
 

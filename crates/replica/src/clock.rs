@@ -11,7 +11,7 @@
 //! - One that is behind is waited for at half speed, never backward: every deadline still comes.
 //!
 //! [`Clock`] is that rule as data: whoever reads it says what the clocks of the machine and of
-//! the members show ([`Sight`]). [`SystemTime`] is the thin part that asks the machine.
+//! the members show ([`Sight`]). [`Clocks`] is the thin part that asks them.
 //!
 //! A new leader begins at the last stamp that it knows ([`Clock::resume`]), not at its own wall
 //! clock: its clock may be the one that is wrong. What lies between is a step like any other, and
@@ -22,8 +22,10 @@
 //! followed each, however many come. While a machine sleeps monotonic time stands, so waking up
 //! is a step.
 
+use crate::environment::WallClock;
 use fermata_calendar::Zone;
 use fermata_pool::time::{Boundaries, Instant, Stamp};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a step has stood before a member that is alone follows it.
@@ -142,17 +144,19 @@ pub(crate) fn stamp(zone: &Zone, at_us: i64) -> Stamp {
     }
 }
 
-/// The clocks of the machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SystemTime {
-    began: std::time::Instant,
+/// The clocks that a member reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Clocks {
+    began: tokio::time::Instant,
+    wall: Arc<dyn WallClock>,
 }
 
-impl SystemTime {
+impl Clocks {
     /// Monotonic time counts from now.
-    pub(crate) fn new() -> SystemTime {
-        SystemTime {
-            began: std::time::Instant::now(),
+    pub(crate) fn new(wall: Arc<dyn WallClock>) -> Clocks {
+        Clocks {
+            began: tokio::time::Instant::now(),
+            wall,
         }
     }
 
@@ -162,14 +166,8 @@ impl SystemTime {
     }
 
     /// The wall clock, in microseconds of Unix time.
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "this is the leader's clock, the one place that reads the wall clock"
-    )]
     pub(crate) fn wall_us(&self) -> i64 {
-        std::time::SystemTime::now()
-            .duration_since(std::time::UNIX_EPOCH)
-            .map_or(0, to_us)
+        self.wall.now_us()
     }
 }
 

@@ -4,11 +4,11 @@
 //! ([`crate::driver`]), the peers' connections and openraft. It holds no rule: it says who
 //! belongs to the cluster, who leads and what time it is.
 
-use crate::clock::{self, Clock, Sight, SystemTime};
+use crate::clock::{self, Clock, Clocks, Sight};
 use crate::confirm::Confirmations;
 use crate::driver::{HandOver, Queue};
 use crate::leases::Leases;
-use crate::peer::{Forwards, Network};
+use crate::peer::{Dialer, Forwards, Network};
 use crate::raft::{StoredMembership, TypeConfig};
 use crate::state_machine::{Shared, StateMachine};
 use crate::store::Recovery;
@@ -38,12 +38,14 @@ pub(crate) struct Core {
     pub(crate) raft: Raft,
     pub(crate) state: Arc<Shared>,
     pub(crate) recovery: Recovery,
+    /// Calls other members.
+    pub(crate) dialer: Dialer,
     pub(crate) network: Network,
     pub(crate) forwards: Forwards,
     /// Who answers what others forward; set once.
     pub(crate) forwarded: OnceLock<ForwardedHandler>,
-    pub(crate) time: SystemTime,
-    clocks: Mutex<Clocks>,
+    pub(crate) time: Clocks,
+    seen: Mutex<Seen>,
     /// Commands that wait to be proposed.
     pub(crate) queue: Queue,
     pub(crate) hand_over: mpsc::Sender<HandOver>,
@@ -63,7 +65,7 @@ const LEADER_SILENT_LEASES_MAX: u32 = 2;
 
 /// This member's clock, and what the others' showed.
 #[derive(Default)]
-struct Clocks {
+struct Seen {
     own: Clock,
     /// How far each is ahead of this member's monotonic time, and when it was asked.
     others: HashMap<NodeId, (i64, i64)>,
@@ -78,6 +80,8 @@ pub(crate) struct Parts {
     pub(crate) raft: Raft,
     pub(crate) state: Arc<Shared>,
     pub(crate) recovery: Recovery,
+    pub(crate) dialer: Dialer,
+    pub(crate) time: Clocks,
     pub(crate) network: Network,
     pub(crate) forwards: Forwards,
     pub(crate) queue: Queue,
@@ -96,11 +100,12 @@ impl Core {
             raft: parts.raft,
             state: parts.state,
             recovery: parts.recovery,
+            dialer: parts.dialer,
             network: parts.network,
             forwards: parts.forwards,
             forwarded: OnceLock::new(),
-            time: SystemTime::new(),
-            clocks: Mutex::default(),
+            time: parts.time,
+            seen: Mutex::default(),
             queue: parts.queue,
             hand_over: parts.hand_over,
             confirmations: parts.confirmations,
@@ -154,8 +159,8 @@ impl Core {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn clocks(&self) -> MutexGuard<'_, Clocks> {
-        self.clocks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads the clock by which this member would stamp: microseconds of Unix time.
@@ -173,12 +178,12 @@ impl Core {
         let (last_stamp, step_s) = self
             .state
             .read(|pool| (pool.stamp().at, pool.settings().max_clock_step_s));
-        let mut clocks = self.clocks();
+        let mut seen = self.seen();
         let monotonic_us = self.time.monotonic_us();
-        clocks.others.retain(|node, (_, asked_us)| {
+        seen.others.retain(|node, (_, asked_us)| {
             voters.contains(node) && monotonic_us - *asked_us <= OTHERS_CLOCK_AGE_US_MAX
         });
-        let ahead = clocks.others.values().map(|(ahead_us, _)| *ahead_us);
+        let ahead = seen.others.values().map(|(ahead_us, _)| *ahead_us);
         let others_us: Vec<i64> = ahead.map(|us| us.saturating_add(monotonic_us)).collect();
         let sight = Sight {
             wall_us: self.time.wall_us(),
@@ -188,14 +193,14 @@ impl Core {
             others_us: &others_us,
             voters: voters.len(),
         };
-        act(&mut clocks.own, &sight)
+        act(&mut seen.own, &sight)
     }
 
     /// Notes that another member's wall clock showed `wall_us` at `monotonic_us` of this
     /// member's monotonic time.
     pub(crate) fn note_clock(&self, node: NodeId, wall_us: i64, monotonic_us: i64) {
         let ahead_us = wall_us.saturating_sub(monotonic_us);
-        self.clocks().others.insert(node, (ahead_us, monotonic_us));
+        self.seen().others.insert(node, (ahead_us, monotonic_us));
     }
 
     /// The leader's stamp for an entry that is made now.

@@ -20,7 +20,7 @@ use crate::core::Core;
 use crate::driver::HandOver;
 use crate::format::log::MemberRecord;
 use crate::format::wire::{Answer, Purpose, Request};
-use crate::peer::{Connection, Identity, PeerError};
+use crate::peer::{Dialer, PeerError};
 use crate::raft::TypeConfig;
 use crate::{Leadership, Member, MembershipError, NodeId, ReplicaError};
 use openraft::ChangeMembers;
@@ -343,16 +343,12 @@ async fn readdress(core: &Core, member: &Member) -> Result<(), MembershipError> 
 ///
 /// # Errors
 /// Nobody answers, or the leader does not want an empty folder under this id.
-pub(crate) async fn seek(node: NodeId, peers: &[String]) -> Result<u128, ReplicaError> {
-    let nobody = Identity {
-        cluster: None,
-        node,
-    };
+pub(crate) async fn seek(stranger: &Dialer, peers: &[String]) -> Result<u128, ReplicaError> {
     let until = Instant::now() + SEEK_TIMEOUT;
     let mut last = "no peer was named".to_owned();
     while Instant::now() < until {
         for peer in peers {
-            match seek_at(nobody, peer).await {
+            match seek_at(stranger, peer).await {
                 Ok(Ok(cluster)) => return Ok(cluster),
                 Ok(Err(why)) => return Err(ReplicaError::NotJoined { why }),
                 Err(error) => last = error.to_string(),
@@ -365,14 +361,11 @@ pub(crate) async fn seek(node: NodeId, peers: &[String]) -> Result<u128, Replica
 
 /// The cluster of the first of these peers that answers, whoever leads it; nothing where none does
 /// soon: then a member that knows its cluster goes on without having asked.
-pub(crate) async fn cluster_of(peers: &[String]) -> Option<u128> {
+pub(crate) async fn cluster_of(dialer: &Dialer, peers: &[String]) -> Option<u128> {
     // No member has this id: another cluster may well have one with ours, and refuses it.
-    let nobody = Identity {
-        cluster: None,
-        node: 0,
-    };
+    let nobody = dialer.stranger(0);
     for peer in peers {
-        let question = ask(nobody, peer, None, Request::Seek);
+        let question = ask(&nobody, peer, None, Request::Seek);
         if let Ok(Ok(Answer::Cluster { cluster, .. })) = timeout(GLANCE_TIMEOUT, question).await {
             return Some(cluster);
         }
@@ -381,11 +374,11 @@ pub(crate) async fn cluster_of(peers: &[String]) -> Option<u128> {
 }
 
 /// The cluster's id, or why the leader refuses.
-async fn seek_at(own: Identity, peer: &str) -> Result<Result<u128, String>, PeerError> {
+async fn seek_at(dialer: &Dialer, peer: &str) -> Result<Result<u128, String>, PeerError> {
     let mut at = peer.to_owned();
     // From whoever is there to the leader that it names: two questions, unless that changes.
     for _ in 0..3 {
-        let question = ask(own, &at, None, Request::Seek);
+        let question = ask(dialer, &at, None, Request::Seek);
         let Answer::Cluster {
             cluster,
             leader,
@@ -406,13 +399,13 @@ async fn seek_at(own: Identity, peer: &str) -> Result<Result<u128, String>, Peer
 }
 
 async fn ask(
-    own: Identity,
+    dialer: &Dialer,
     address: &str,
     to: Option<NodeId>,
     request: Request,
 ) -> Result<Answer, PeerError> {
     let asking = async {
-        let mut connection = Connection::open(own, address, to, Purpose::Membership).await?;
+        let mut connection = dialer.open(address, to, Purpose::Membership).await?;
         connection.ask(&request, &[]).await
     };
     let Ok(answer) = timeout(CHANGE_TIMEOUT + ASK_AGAIN_AFTER, asking).await else {
@@ -440,15 +433,11 @@ pub(crate) async fn announce(core: &Core, peers: &[String], join: bool) {
                 announced(core, own, join).await;
             }
             Some(address) => {
-                let own = Identity {
-                    cluster: Some(core.cluster),
-                    node: core.node,
-                };
                 let request = Request::Announce {
                     member: core.own.clone().into(),
                     join,
                 };
-                match ask(own, address, None, request).await {
+                match ask(&core.dialer, address, None, request).await {
                     Ok(Answer::AskLeader { leader }) => hint = leader.map(Into::into),
                     Ok(Answer::Refused { why }) => {
                         tracing::error!(why, "this member is not let in");

@@ -1,17 +1,24 @@
 //! Opening a member: its folder, its address, its cluster, and the tasks that make it one.
 
+use crate::clock::Clocks;
 use crate::confirm::{Confirmations, Rounds};
 use crate::core::{Core, Parts, Raft};
 use crate::driver::{Driver, Gatherer, HandOver, Queue};
-use crate::peer::{self, Forwards, Identity, Network};
-use crate::store::{LogStore, Owner, Store};
+use crate::environment::{Accept, Environment};
+use crate::peer::{self, Dialer, Forwards, Identity, Network};
+use crate::raft::TypeConfig;
+use crate::runtime::random;
+use crate::state_machine::StateMachine;
+use crate::store::{Disk, Owner};
 use crate::{Config, Member, ReplicaError, Start, membership};
 use openraft::async_runtime::WatchReceiver;
+use openraft::storage::RaftLogStorage;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::TcpListener;
 use tokio::runtime;
 use tokio::sync::{mpsc, oneshot};
 
@@ -29,31 +36,46 @@ const SNAPSHOT_AFTER_BYTES: u64 = 64 << 20;
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
     pub(crate) peer_address: SocketAddr,
-    pub(crate) log: LogStore,
+    pub(crate) flush: Flush,
 }
 
+/// Waits until everything that was written to the log is durable.
+pub(crate) type Flush =
+    Box<dyn Fn() -> Pin<Box<dyn Future<Output = io::Result<()>> + Send>> + Send + Sync>;
+
 /// Opens a member, and leaves its tasks on this runtime.
-pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Opened, ReplicaError> {
-    let found = Store::identity(&config.data)?;
+pub(crate) async fn open<D: Disk>(
+    config: Config,
+    environment: Environment,
+    disk: D,
+) -> Result<Opened, ReplicaError> {
+    let found = disk.cluster()?;
     // The address first: if it is taken, nothing was changed.
-    let listener = bind(config.peer_listen).await?;
-    let peer_address = listener
-        .local_addr()
-        .map_err(|cause| listen_error(config.peer_listen, cause))?;
+    let failed = |cause| listen_error(config.peer_listen, cause);
+    let listening = environment.transport.listen(config.peer_listen).await;
+    let listener = listening.map_err(failed)?;
+    let peer_address = listener.address().map_err(failed)?;
     let own = Member {
         node: config.node,
         peer: with_port(&config.peer_advertise, peer_address.port()),
         client_url: config.client_url.clone(),
     };
     membership::check(&own).map_err(|why| ReplicaError::Invalid { why })?;
-    let cluster = match (&found, &config.start) {
-        (Some(identity), Start::Join { peers }) => {
-            is_theirs(&config, identity.cluster, peers).await?;
-            identity.cluster
+    let dialer = Dialer {
+        own: Identity {
+            cluster: None,
+            node: config.node,
+        },
+        transport: environment.transport,
+    };
+    let cluster = match (found, &config.start) {
+        (Some(cluster), Start::Join { peers }) => {
+            is_theirs(&config, cluster, &dialer, peers).await?;
+            cluster
         }
-        (Some(identity), _) => identity.cluster,
-        (None, Start::Bootstrap) => rand::random(),
-        (None, Start::Join { peers }) => membership::seek(config.node, peers).await?,
+        (Some(cluster), _) => cluster,
+        (None, Start::Bootstrap) => random(),
+        (None, Start::Join { peers }) => membership::seek(&dialer, peers).await?,
         (None, Start::Restart) => {
             return Err(ReplicaError::NothingThere {
                 folder: config.data,
@@ -64,14 +86,19 @@ pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Ope
         cluster,
         node: config.node,
     };
-    let store = Store::open(&config.data, owner)?;
+    let (log, machine) = disk.open(owner)?;
     let founds = config.start == Start::Bootstrap;
     let peers = match &config.start {
         Start::Join { peers } => peers.clone(),
         Start::Bootstrap | Start::Restart => Vec::new(),
     };
-    let log = store.log.clone();
-    let (core, tasks) = assemble(&config, own, cluster, store.log, store.machine, runtime).await?;
+    let kept = log.clone();
+    let world = World {
+        dialer: dialer.of(cluster),
+        cluster,
+        time: Clocks::new(environment.wall),
+    };
+    let (core, tasks) = assemble(&config, own, world, log, machine).await?;
     core.raft.run();
     if founds && !core.raft.is_initialized().await.map_err(core_error)? {
         let members = BTreeMap::from([(core.node, core.own.to_node())]);
@@ -84,13 +111,28 @@ pub(crate) async fn open(config: Config, runtime: runtime::Handle) -> Result<Ope
     Ok(Opened {
         core,
         peer_address,
-        log,
+        flush: Box::new(move || {
+            let log = kept.clone();
+            Box::pin(async move { D::flush(&log).await })
+        }),
     })
 }
 
+/// What the member sees of what is outside.
+struct World {
+    dialer: Dialer,
+    cluster: u128,
+    time: Clocks,
+}
+
 /// A folder that is to join a cluster and belongs to another one is not opened.
-async fn is_theirs(config: &Config, own: u128, peers: &[String]) -> Result<(), ReplicaError> {
-    match membership::cluster_of(peers).await {
+async fn is_theirs(
+    config: &Config,
+    own: u128,
+    dialer: &Dialer,
+    peers: &[String],
+) -> Result<(), ReplicaError> {
+    match membership::cluster_of(dialer, peers).await {
         Some(theirs) if theirs != own => Err(ReplicaError::Foreign {
             file: config.data.clone(),
             what: "cluster",
@@ -99,12 +141,6 @@ async fn is_theirs(config: &Config, own: u128, peers: &[String]) -> Result<(), R
         }),
         Some(_) | None => Ok(()),
     }
-}
-
-async fn bind(address: SocketAddr) -> Result<TcpListener, ReplicaError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|cause| listen_error(address, cause))
 }
 
 fn listen_error(address: SocketAddr, cause: std::io::Error) -> ReplicaError {
@@ -138,16 +174,16 @@ struct Tasks {
 async fn assemble(
     config: &Config,
     own: Member,
-    cluster: u128,
-    log: LogStore,
-    machine: crate::state_machine::StateMachine,
-    runtime: runtime::Handle,
+    world: World,
+    log: impl RaftLogStorage<TypeConfig>,
+    machine: StateMachine,
 ) -> Result<(Arc<Core>, Tasks), ReplicaError> {
-    let identity = Identity {
-        cluster: Some(cluster),
-        node: own.node,
-    };
-    let network = Network::new(identity);
+    let World {
+        dialer,
+        cluster,
+        time,
+    } = world;
+    let network = Network::new(dialer.clone());
     let (state, recovery) = (machine.shared(), machine.recovery());
     let raft_config = Arc::new(config.timing.raft_config(cluster));
     let raft = Raft::build(own.node, raft_config, network.clone(), log, machine);
@@ -163,8 +199,10 @@ async fn assemble(
         raft,
         state,
         recovery,
+        forwards: Forwards::new(dialer.clone(), runtime::Handle::current()),
+        dialer,
+        time,
         network,
-        forwards: Forwards::new(identity, runtime),
         queue,
         hand_over,
         confirmations,
@@ -179,7 +217,7 @@ async fn assemble(
 
 impl Tasks {
     /// Starts them on the runtime that this is called on; they end with it.
-    fn spawn(self, core: &Arc<Core>, listener: TcpListener, peers: Vec<String>) {
+    fn spawn(self, core: &Arc<Core>, listener: Box<dyn Accept>, peers: Vec<String>) {
         tokio::spawn(peer::listen(Arc::clone(core), listener));
         tokio::spawn(Driver::new(Arc::clone(core), self.gatherer, self.wishes).run());
         tokio::spawn(self.rounds.hold(Arc::clone(core)));

@@ -29,6 +29,7 @@ openraft::declare_raft_types!(
         Node = Node,
         Term = u64,
         LeaderId = leader_id_std::LeaderId<u64, NodeId>,
+        AsyncRuntime = crate::runtime::Runtime,
 );
 
 /// The place of an entry in the log: its term and its index.

@@ -12,9 +12,10 @@
 //! After [`Replica::shutdown`] the folder is let go of once the last clone is dropped.
 
 use crate::core::Core;
+use crate::environment::Environment;
 use crate::leases::Renewal;
-use crate::open::{Threads, open};
-use crate::store::LogStore;
+use crate::open::{Flush, Opened, Threads, open};
+use crate::store::{Disk, Folder};
 use crate::{
     Config, ForwardError, HeardError, Leadership, Member, MembershipError, NodeId, ProposeError,
     ReplicaError, Status, membership,
@@ -89,10 +90,10 @@ pub struct Replica {
 struct Inner {
     core: Arc<Core>,
     peer_address: SocketAddr,
-    log: LogStore,
+    flush: Flush,
     runtime: runtime::Handle,
-    /// Dropped, they end.
-    _threads: Threads,
+    /// Dropped, they end; none where it lives on a runtime of others.
+    _threads: Option<Threads>,
 }
 
 impl Replica {
@@ -102,17 +103,36 @@ impl Replica {
     /// The folder is another's, damaged or in use; the address is taken; no peer lets it in.
     pub async fn open(config: Config) -> Result<Replica, ReplicaError> {
         let (threads, runtime) = Threads::start()?;
-        let opening = runtime.spawn(open(config, runtime.clone()));
+        let folder = Folder(config.data.clone());
+        let opening = runtime.spawn(open(config, Environment::machine(), folder));
         let opened = opening.await.map_err(|_| ReplicaError::Stopped)??;
-        Ok(Replica {
+        Ok(Replica::of(opened, runtime, Some(threads)))
+    }
+
+    /// The same in another environment and over another disk, on the runtime that this is called
+    /// on: what a simulation opens. The folder that is configured is not looked at.
+    ///
+    /// # Errors
+    /// As [`Replica::open`].
+    pub async fn open_in(
+        config: Config,
+        environment: Environment,
+        disk: impl Disk,
+    ) -> Result<Replica, ReplicaError> {
+        let opened = open(config, environment, disk).await?;
+        Ok(Replica::of(opened, runtime::Handle::current(), None))
+    }
+
+    fn of(opened: Opened, runtime: runtime::Handle, threads: Option<Threads>) -> Replica {
+        Replica {
             inner: Arc::new(Inner {
                 core: opened.core,
                 peer_address: opened.peer_address,
-                log: opened.log,
+                flush: opened.flush,
                 runtime,
                 _threads: threads,
             }),
-        })
+        }
     }
 
     /// Where it listens for peers.
@@ -354,11 +374,11 @@ impl Replica {
         {
             tracing::debug!(%error, "leadership was not handed over");
         }
-        let log = self.inner.log.clone();
+        let flushed = (self.inner.flush)();
         let stopping = self.inner.runtime.spawn(async move {
             // It says nothing but that it is over.
             let _ = core.raft.shutdown().await;
-            log.flush().await
+            flushed.await
         });
         let flushed = stopping.await.map_err(|_| ReplicaError::Stopped)?;
         flushed.map_err(|cause| ReplicaError::Flush {

@@ -150,6 +150,30 @@ impl StateMachine {
         })
     }
 
+    /// Begins with a snapshot that is kept elsewhere than in a folder, or with nothing.
+    ///
+    /// # Errors
+    /// The stream is not the one that the manifest tells of.
+    pub fn recover(
+        recovery: Recovery,
+        snapshot: Option<(u64, Manifest, &[u8])>,
+    ) -> Result<StateMachine, ReplicaError> {
+        let recovered = match snapshot {
+            None => None,
+            Some((generation, manifest, stream)) => {
+                let mut rows = RowRestore::default();
+                rows.push(stream).map_err(FormatError::received)?;
+                let pool = rows.finish(&manifest).map_err(FormatError::received)?;
+                Some(Recovered {
+                    manifest,
+                    generation,
+                    pool,
+                })
+            }
+        };
+        StateMachine::new(recovery, recovered)
+    }
+
     /// The state, for those who look into it.
     #[must_use]
     pub fn shared(&self) -> Arc<Shared> {

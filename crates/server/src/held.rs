@@ -61,7 +61,8 @@ pub(crate) async fn hold(State(edge): State<Edge>, mut request: Request, next: N
     let place = request.extensions().get::<Arc<Place>>().cloned();
     let is_look = request.method() == Method::GET;
     let answered = next.run(request).await;
-    if let Some(place) = place
+    // Kept to the end: that is what bounds how many are held.
+    if let Some(place) = &place
         && let Err(refused) = place.hold()
     {
         // What was launched stays launched: it is answered as if its time had ended.

@@ -5,6 +5,7 @@ mod harness;
 use std::time::Duration;
 
 use axum::body::Body;
+use fermata_server::Config;
 use harness::Node;
 use http::Method;
 use serde_json::{Value, json};
@@ -321,6 +322,40 @@ async fn a_held_answer_comes_when_the_job_has_come_so_far() {
     let waited = node.get("/v1/jobs/j2?wait=end&timeout_s=1").await;
     assert_eq!(waited.status, 202);
     assert!(begun.elapsed() >= Duration::from_millis(900), "it was held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn beyond_what_a_node_holds_a_launch_is_answered_at_once() {
+    let config = Config {
+        held_max: 1,
+        ..Config::default()
+    };
+    let node = harness::alone_with(config).await;
+    let target = "/v1/jobs?wait=start&timeout_s=600";
+    let url = format!("{}{target}", node.url);
+    let first = tokio::spawn(async move {
+        let json = [("content-type", "application/json")];
+        let body = r#"{"id": "a", "delay_s": 600}"#;
+        harness::request(&harness::client(), Method::POST, &url, &json, body).await
+    });
+    node.until_held(1).await;
+    let second = json!({"id": "b", "delay_s": 600});
+    let answer = node.post(target, second.clone()).await;
+    assert_eq!(
+        (answer.status, &answer.json()["state"]),
+        (202, &json!("delayed")),
+        "it is launched all the same"
+    );
+    first.abort();
+    node.until_held(0).await;
+    let url = format!("{}{target}", node.url);
+    let again = tokio::spawn(async move {
+        let json = [("content-type", "application/json")];
+        let body = second.to_string();
+        harness::request(&harness::client(), Method::POST, &url, &json, body).await
+    });
+    node.until_held(1).await;
+    again.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,7 +13,7 @@ use fermata_api::params::Params;
 use fermata_audit::{Ended, Expectation, Launch, LaunchPlace, Rate, Record, Windows};
 use fermata_client::{Client, ClientError};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 

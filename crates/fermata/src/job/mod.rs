@@ -5,6 +5,8 @@ mod view;
 mod watch;
 mod why;
 
+pub(crate) use submit::priority;
+
 use clap::{Subcommand, ValueEnum};
 use fermata_api::jobs::{JobState, JobsQuery};
 use fermata_client::Client;

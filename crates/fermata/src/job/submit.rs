@@ -81,7 +81,8 @@ enum ExecutorArg {
     Caller,
 }
 
-fn priority(text: &str) -> Result<Priority, String> {
+/// Reads a priority.
+pub(crate) fn priority(text: &str) -> Result<Priority, String> {
     text.parse()
         .ok()
         .and_then(Priority::new)

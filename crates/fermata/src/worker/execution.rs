@@ -98,7 +98,7 @@ impl Execution {
         let _ = timeout(OUTPUT_WAIT_MAX, tail.read()).await;
         match waited {
             Ok(status) => Ending {
-                code: code(status),
+                code: exit_code(status),
                 description: tail.into_description(),
             },
             Err(error) => not_begun(run, &error),
@@ -159,7 +159,7 @@ async fn feed(input: Option<ChildStdin>, offer: &Offer) {
 }
 
 /// The code of the exit, or 128 and the signal, as of a shell.
-fn code(status: ExitStatus) -> i32 {
+pub(crate) fn exit_code(status: ExitStatus) -> i32 {
     let of_signal = || status.signal().map(|signal| 128 + signal);
     status.code().or_else(of_signal).unwrap_or(CODE_NOT_BEGUN)
 }

@@ -3,13 +3,13 @@
 //! The group is killed when its [`Group`] is dropped, however that comes about: the end of the
 //! lease, a second signal, a worker that was superseded.
 //!
-//! A worker that is killed itself (SIGKILL, out of memory) drops nothing. So a command is not
-//! spawned as it is, but through this program ([`ExecArgs`]), which asks the kernel to be killed
+//! Whoever is killed itself (SIGKILL, out of memory) drops nothing. So a command is not
+//! spawned as it is, but through this program ([`BecomeArgs`]), which asks the kernel to be killed
 //! with its parent and then becomes the command.
 //!
 //! # Caveats
 //!
-//! - With the worker killed, the kernel kills the command, but not what the command had started
+//! - With its parent killed, the kernel kills the command, but not what the command had started
 //!   by then. On other systems than Linux it kills neither.
 //! - A process that makes a group or session of its own has left, and is not killed.
 
@@ -75,10 +75,10 @@ impl Drop for Group {
     }
 }
 
-/// What becomes a worker's command: used by workers, not by people.
+/// What becomes a command: used by workers and `fermata exec`, not by people.
 #[derive(Debug, clap::Args)]
-pub(crate) struct ExecArgs {
-    /// The worker
+pub(crate) struct BecomeArgs {
+    /// Who starts it
     #[arg(long)]
     parent: u32,
     /// The command with its arguments
@@ -90,28 +90,37 @@ pub(crate) struct ExecArgs {
 ///
 /// # Errors
 /// This program cannot be found any more.
-pub(super) fn command(argv: &[OsString]) -> io::Result<Command> {
+pub(crate) fn command(argv: &[OsString]) -> io::Result<Command> {
+    let mut command = command_beside_us(argv)?;
+    command.process_group(0);
+    Ok(command)
+}
+
+/// The command, to be spawned in the group of this process, with which it dies.
+///
+/// # Errors
+/// This program cannot be found any more.
+pub(crate) fn command_beside_us(argv: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     command
-        .arg("exec-for-worker")
+        .arg("become-command")
         .arg("--parent")
         .arg(std::process::id().to_string())
         .arg("--")
         .args(argv)
-        .process_group(0)
         .kill_on_drop(true);
     Ok(command)
 }
 
 /// Becomes the command. Comes back only if that failed; what is said of it then is the job's
 /// output.
-pub(crate) fn exec(args: &ExecArgs) -> Result<(), CommandError> {
-    let Err(source) = become_command(args);
+pub(crate) fn become_command(args: &BecomeArgs) -> Result<(), CommandError> {
+    let Err(source) = replace_this(args);
     let program = args.command.first().cloned().unwrap_or_default();
     Err(CommandError::NotExecuted { program, source })
 }
 
-fn become_command(args: &ExecArgs) -> io::Result<Infallible> {
+fn replace_this(args: &BecomeArgs) -> io::Result<Infallible> {
     die_with_parent(args.parent)?;
     let Some((program, arguments)) = args.command.split_first() else {
         return Err(ErrorKind::InvalidInput.into());
@@ -129,7 +138,7 @@ fn die_with_parent(parent: u32) -> io::Result<()> {
     if lives {
         Ok(())
     } else {
-        Err(io::Error::other("the worker is gone"))
+        Err(io::Error::other("who started this is gone"))
     }
 }
 
@@ -140,11 +149,11 @@ fn die_with_parent(_parent: u32) -> io::Result<()> {
 
 /// The file that this process runs, also after another was put in its place.
 #[cfg(target_os = "linux")]
-fn this_program() -> io::Result<std::path::PathBuf> {
+pub(crate) fn this_program() -> io::Result<std::path::PathBuf> {
     Ok("/proc/self/exe".into())
 }
 
 #[cfg(not(target_os = "linux"))]
-fn this_program() -> io::Result<std::path::PathBuf> {
+pub(crate) fn this_program() -> io::Result<std::path::PathBuf> {
     std::env::current_exe()
 }

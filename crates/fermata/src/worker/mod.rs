@@ -14,10 +14,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fermata_api::problem::ErrorCode;
 use fermata_api::servers::ServerBody;
+use fermata_client::Client;
 use fermata_client::worker::WorkerOptions;
-use fermata_client::{Client, ClientError};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -26,7 +25,7 @@ use crate::logging::LogArgs;
 use crate::remote::{RemoteArgs, block_on};
 use crate::signals::Signals;
 
-pub(crate) use execution::Execution;
+pub(crate) use execution::{Execution, exit_code};
 use journal::Journal;
 
 /// Which server, and how its jobs are executed.
@@ -172,33 +171,14 @@ async fn register(
 ) -> Result<(), CommandError> {
     let of_machine = || std::thread::available_parallelism().map_or(1, NonZero::get);
     let of_machine = || u64::try_from(of_machine()).unwrap_or(1);
-    let mut body = ServerBody {
+    let body = ServerBody {
         groups: registration.groups,
         max_jobs: Some(registration.max_jobs.unwrap_or_else(of_machine)),
         enabled: true,
     };
-    loop {
-        let registered = match client.server(server).await {
-            Ok(view) => {
-                body.enabled = view.enabled;
-                client.put_server(server, &body).await
-            }
-            Err(error) if error.code() == Some(ErrorCode::UnknownServer) => {
-                client.put_server(server, &body).await
-            }
-            Err(error) => Err(error),
-        };
-        match registered {
-            Ok(view) => {
-                if !view.enabled {
-                    warn!(server, "the server is disabled: it is given no jobs");
-                }
-                return Ok(());
-            }
-            Err(error @ (ClientError::Unavailable { .. } | ClientError::Unknown { .. })) => {
-                warn!(%error, "not registered yet");
-            }
-            Err(error) => return Err(error.into()),
-        }
+    let view = fermata_client::worker::register(client, server, &body).await?;
+    if !view.enabled {
+        warn!(server, "the server is disabled: it is given no jobs");
     }
+    Ok(())
 }

@@ -15,6 +15,7 @@ fn every_command_explains_itself() {
         (&["dev"], "fermata dev --data"),
         (&["serve"], "fermata serve --id 1"),
         (&["worker"], "fermata worker --server w1 -- ./handle-job"),
+        (&["exec"], "fermata exec --key salesforce --max 5"),
         (&["event"], "apply"),
         (
             &["event", "apply"],
@@ -76,7 +77,8 @@ fn a_wrong_command_line_is_told_what_is_allowed() {
 #[test]
 fn completions_know_the_commands() {
     for shell in ["bash", "zsh", "fish"] {
-        run(&["completions", shell]).ends(0, "submit");
+        let said = run(&["completions", shell]).ends(0, "submit");
+        assert!(said.out.contains("if-unreachable"), "{shell}");
     }
 }
 

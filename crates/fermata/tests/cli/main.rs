@@ -3,6 +3,7 @@
 
 #![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
 
+mod exec;
 mod harness;
 mod help;
 mod jobs;

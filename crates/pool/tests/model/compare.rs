@@ -302,6 +302,11 @@ fn stats(model: &Model, pool: &Pool) -> Differs {
             stats.failed,
         ),
         ("acquired", facts.iter().map(taken).sum(), stats.acquired),
+        (
+            "throttled",
+            count(&|it| matches!(it, Fact::Throttled)),
+            stats.throttled,
+        ),
     ];
     for (what, model, pool) in counted {
         same(format!("count of {what}"), model, pool)?;

@@ -283,10 +283,19 @@ impl Model {
             Some(shut) if shut.mode == Some(Mode::Skip) && !self.job(number).put_back => {
                 self.end(number, Err(Reason::RateLimited));
             }
-            Some(shut) => self.push(Fact::Shut {
-                job: number,
-                gate: shut.gate,
-            }),
+            Some(shut) => {
+                self.throttle(Some(&shut));
+                self.push(Fact::Shut {
+                    job: number,
+                    gate: shut.gate,
+                });
+            }
+        }
+    }
+
+    fn throttle(&mut self, shut: Option<&Shut>) {
+        if shut.is_some_and(|shut| matches!(shut.gate, Gate::Rate(_))) {
+            self.push(Fact::Throttled);
         }
     }
 
@@ -340,6 +349,7 @@ impl Model {
 
     fn enqueue(&mut self, number: Number, is_head: bool, shut: Option<Shut>) {
         self.push(Fact::Queued(number));
+        self.throttle(shut.as_ref());
         if let Some(shut) = shut.filter(|_| is_head) {
             self.push(Fact::Shut {
                 job: number,

@@ -94,6 +94,8 @@ pub(crate) enum Fact {
         job: Number,
         gate: Gate,
     },
+    /// A job was considered, found a rate shut, and waits (S44).
+    Throttled,
     /// A window was opened; its number is its place among all openings.
     Opened {
         scope: Scope,

@@ -7,8 +7,11 @@
 //!   windows; [`terms`] what limits come to.
 //! - [`gates`] considers jobs; [`rules`] lets time pass; [`commands`] and [`definitions`] carry
 //!   commands out.
-//! - [`world`] draws stories of what [`draws`] has, [`teller`] makes entries of them; [`compare`]
-//!   finds what differs, [`invariants`] checks the list alone.
+//! - [`world`] draws stories of what [`draws`] has, [`crowd`] those in which many pools want the
+//!   same few things; [`teller`] makes entries of them; [`compare`] finds what differs,
+//!   [`invariants`] checks the list alone.
+//!
+//! Now and then the pool is made anew of the rows of its snapshot: it must go on as it was.
 //!
 //! `FERMATA_MODEL_CASES` is the number of random stories, `FERMATA_MODEL_SEED` their seed; a
 //! failure is shrunk and says how to see it again.
@@ -20,6 +23,7 @@
 
 mod commands;
 mod compare;
+mod crowd;
 mod definitions;
 mod draws;
 mod gates;
@@ -35,7 +39,9 @@ mod world;
 
 use fermata_pool::Pool;
 use fermata_pool::command::Entry;
+use fermata_pool::snapshot::{Restore, Row};
 use history::Model;
+use proptest::strategy::Strategy;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 use std::cell::Cell;
 use std::fmt::Write;
@@ -45,9 +51,12 @@ use world::Story;
 
 /// Random stories of a run that is not told how many.
 const STORIES: u64 = 700;
+/// And of crowds.
+const CROWDS: u64 = 500;
+/// After how many entries each the pool is made anew of its snapshot.
+const ENTRIES_PER_SNAPSHOT: usize = 7;
 
 /// A story as it is told to both.
-#[derive(Default)]
 struct Telling {
     model: Model,
     pool: Pool,
@@ -56,11 +65,23 @@ struct Telling {
 }
 
 impl Telling {
+    fn new() -> Telling {
+        Telling {
+            model: Model::default(),
+            pool: Pool::new(),
+            told: Vec::new(),
+            openings: Vec::new(),
+        }
+    }
+
     fn tell(&mut self, entry: Entry) -> Result<(), String> {
         let index = self.told.len() as u64 + 1;
         let answers = self.model.apply(index, &entry);
         let applied = self.pool.apply(index, &entry);
         self.told.push(entry);
+        if self.told.len().is_multiple_of(ENTRIES_PER_SNAPSHOT) {
+            self.pool = made_anew(&mut self.pool)?;
+        }
         compare::answers(&answers, &applied.outcomes)
             .and_then(|()| compare::states(&self.model, &self.pool))
             .and_then(|()| compare::moves(&applied.moves, &self.pool))
@@ -86,9 +107,23 @@ impl Telling {
     }
 }
 
+/// A pool of the rows of another.
+fn made_anew(pool: &mut Pool) -> Result<Pool, String> {
+    let mut restore = Restore::default();
+    let mut fault = None;
+    pool.begin_walk().map_err(|fault| fault.to_string())?;
+    while pool.walk(1_000, &mut |row: &Row<'_>| {
+        fault = fault.or(restore.push(row.clone()).err());
+    }) {}
+    match fault {
+        Some(fault) => Err(fault.to_string()),
+        None => restore.finish().map_err(|fault| fault.to_string()),
+    }
+}
+
 /// Tells one random story; gives the number of its commands.
 fn tell(story: &Story) -> Result<usize, String> {
-    let mut telling = Telling::default();
+    let mut telling = Telling::new();
     let mut teller = Teller::new(story);
     telling.tell(teller.begin(story))?;
     for turn in &story.turns {
@@ -99,7 +134,7 @@ fn tell(story: &Story) -> Result<usize, String> {
 }
 
 /// Tells so many random stories, and the shortest like the first that fails.
-fn tell_many(seed: u64, stories: u64) {
+fn tell_many(test: &str, drawn: &impl Strategy<Value = Story>, seed: u64, stories: u64) {
     let config = Config {
         cases: stories.try_into().expect("a number of stories"),
         failure_persistence: None,
@@ -111,7 +146,7 @@ fn tell_many(seed: u64, stories: u64) {
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
     let commands = Cell::new(0);
-    let ran = runner.run(&world::story(), |story| {
+    let ran = runner.run(drawn, |story| {
         let told = tell(&story).map_err(TestCaseError::fail)?;
         commands.set(commands.get() + told);
         Ok(())
@@ -123,7 +158,7 @@ fn tell_many(seed: u64, stories: u64) {
     if let Err(TestError::Fail(why, _)) = ran {
         panic!(
             "{why}\nReproduce with:\nFERMATA_MODEL_SEED={seed} FERMATA_MODEL_CASES={stories} \
-             cargo test -p fermata-pool --test model random_stories"
+             cargo test -p fermata-pool --test model {test}"
         );
     }
 }
@@ -132,18 +167,39 @@ fn asked(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// A seed that was asked for, or another in every run; and how many stories.
+fn any_seed(stories: u64) -> (u64, u64) {
+    let any = || RandomState::new().build_hasher().finish();
+    (
+        asked("FERMATA_MODEL_SEED").unwrap_or_else(any),
+        asked("FERMATA_MODEL_CASES").unwrap_or(stories),
+    )
+}
+
 /// The same stories in every run, so that one that passed here passes everywhere.
 #[test]
 fn stories_of_a_fixed_seed_agree() {
-    tell_many(1, STORIES);
+    tell_many("random_stories", &world::story(), 1, STORIES);
 }
 
 /// Other stories in every run.
 #[test]
 fn random_stories_agree() {
-    let seed =
-        asked("FERMATA_MODEL_SEED").unwrap_or_else(|| RandomState::new().build_hasher().finish());
-    tell_many(seed, asked("FERMATA_MODEL_CASES").unwrap_or(STORIES));
+    let (seed, stories) = any_seed(STORIES);
+    tell_many("random_stories", &world::story(), seed, stories);
+}
+
+/// The same crowds in every run.
+#[test]
+fn crowds_of_a_fixed_seed_agree() {
+    tell_many("random_crowds", &crowd::story(), 1, CROWDS);
+}
+
+/// Other crowds in every run.
+#[test]
+fn random_crowds_agree() {
+    let (seed, stories) = any_seed(CROWDS);
+    tell_many("random_crowds", &crowd::story(), seed, stories);
 }
 
 /// The cases, which were written by others, told to both.
@@ -157,7 +213,7 @@ fn the_cases_agree() {
         }
         let text = std::fs::read_to_string(&path).expect("a readable case");
         let entries = story::replay(&text).expect("a case that passes");
-        let mut telling = Telling::default();
+        let mut telling = Telling::new();
         let told = entries
             .into_iter()
             .try_for_each(|entry| telling.tell(entry));

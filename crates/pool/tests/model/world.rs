@@ -150,7 +150,7 @@ fn launch() -> impl Strategy<Value = Wish> {
     )
 }
 
-fn sender() -> impl Strategy<Value = Sender> {
+pub(crate) fn sender() -> impl Strategy<Value = Sender> {
     prop_oneof![
         3 => Just(Sender::Unnamed),
         6 => Just(Sender::Holder),
@@ -158,7 +158,7 @@ fn sender() -> impl Strategy<Value = Sender> {
     ]
 }
 
-fn attempt() -> impl Strategy<Value = i8> {
+pub(crate) fn attempt() -> impl Strategy<Value = i8> {
     prop_oneof![8 => Just(0_i8), 1 => Just(-1), 1 => Just(1)]
 }
 

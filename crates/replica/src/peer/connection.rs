@@ -1,25 +1,18 @@
 //! One connection to a peer: frames, the handshake, and one question at a time.
 
 use crate::NodeId;
+use crate::environment::{Stream, Transport};
 use crate::format::FormatError;
 use crate::format::wire::{self, Answer, FRAME_HEADER_BYTES, Greeting, Hello, Purpose, Request};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use socket2::{SockRef, TcpKeepalive};
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 /// How long a peer takes to accept a connection and to greet, at most.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-/// A connection on which nothing is heard is probed after this time.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
-/// And given up after a few probes that far apart.
-const KEEPALIVE_EVERY: Duration = Duration::from_secs(2);
-/// So many.
-const KEEPALIVE_PROBES: u32 = 3;
 
 /// Who this member is, as it tells its peers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +66,7 @@ impl PeerError {
 
 /// The half that is written to.
 pub(crate) struct Writer {
-    half: OwnedWriteHalf,
+    half: Box<dyn AsyncWrite + Send + Sync + Unpin>,
     tail_bytes_max: u32,
 }
 
@@ -91,7 +84,7 @@ impl Writer {
 
 /// The half that is read from.
 pub(crate) struct Reader {
-    half: BufReader<OwnedReadHalf>,
+    half: BufReader<Box<dyn AsyncRead + Send + Sync + Unpin>>,
     tail_bytes_max: u32,
 }
 
@@ -102,16 +95,39 @@ impl Reader {
     }
 }
 
-/// A connection to a peer that greeted.
-pub(crate) struct Connection {
-    pub(crate) reader: Reader,
-    pub(crate) writer: Writer,
+/// Calls peers, in the name of this member.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    pub(crate) own: Identity,
+    pub(crate) transport: Arc<dyn Transport>,
 }
 
-impl Connection {
+impl Dialer {
+    /// The same, as a member of a cluster.
+    pub(crate) fn of(&self, cluster: u128) -> Dialer {
+        Dialer {
+            own: Identity {
+                cluster: Some(cluster),
+                ..self.own
+            },
+            transport: Arc::clone(&self.transport),
+        }
+    }
+
+    /// The same, in the name of a member that knows no cluster.
+    pub(crate) fn stranger(&self, node: NodeId) -> Dialer {
+        Dialer {
+            own: Identity {
+                cluster: None,
+                node,
+            },
+            transport: Arc::clone(&self.transport),
+        }
+    }
+
     /// Connects to a peer, for one purpose. `to`: who must be there; none: whoever is.
     pub(crate) async fn open(
-        own: Identity,
+        &self,
         address: &str,
         to: Option<NodeId>,
         purpose: Purpose,
@@ -121,11 +137,11 @@ impl Connection {
             cause,
         };
         let greeting = async {
-            let stream = TcpStream::connect(address).await.map_err(unreachable)?;
-            let mut connection = Connection::over(stream, purpose).map_err(unreachable)?;
+            let stream = self.transport.connect(address).await;
+            let mut connection = Connection::over(stream.map_err(unreachable)?, purpose);
             let hello = Hello {
-                cluster: own.cluster,
-                from: own.node,
+                cluster: self.own.cluster,
+                from: self.own.node,
                 to,
                 purpose,
             };
@@ -150,29 +166,28 @@ impl Connection {
             }),
         }
     }
+}
 
-    /// Frames over a stream. Small frames must not wait for each other, and a peer that is gone
-    /// must be noticed on a connection that is seldom used.
-    pub(crate) fn over(stream: TcpStream, purpose: Purpose) -> io::Result<Connection> {
-        stream.set_nodelay(true)?;
-        SockRef::from(&stream).set_tcp_keepalive(
-            &TcpKeepalive::new()
-                .with_time(KEEPALIVE_AFTER)
-                .with_interval(KEEPALIVE_EVERY)
-                .with_retries(KEEPALIVE_PROBES),
-        )?;
-        let (reader, writer) = stream.into_split();
+/// A connection to a peer that greeted.
+pub(crate) struct Connection {
+    pub(crate) reader: Reader,
+    pub(crate) writer: Writer,
+}
+
+impl Connection {
+    /// Frames over a stream.
+    pub(crate) fn over(stream: Stream, purpose: Purpose) -> Connection {
         let tail_bytes_max = purpose.tail_bytes_max();
-        Ok(Connection {
+        Connection {
             reader: Reader {
-                half: BufReader::new(reader),
+                half: BufReader::new(stream.read),
                 tail_bytes_max,
             },
             writer: Writer {
-                half: writer,
+                half: stream.write,
                 tail_bytes_max,
             },
-        })
+        }
     }
 
     /// From now on for this purpose: its bounds.

@@ -8,7 +8,7 @@
 //! A connection is given up when a request went unanswered for its whole deadline and nothing
 //! else was heard meanwhile: the peer may have vanished without a word.
 
-use super::connection::{Connection, Identity, PeerError, Writer};
+use super::connection::{Connection, Dialer, PeerError, Writer};
 use crate::core::Core;
 use crate::format::wire::{Answer, FORWARDED_BYTES_MAX, Purpose, Request};
 use crate::{ForwardError, Member};
@@ -29,7 +29,7 @@ type Waiting = oneshot::Sender<Answered>;
 
 /// The connections on which requests are handed on.
 pub(crate) struct Forwards {
-    own: Identity,
+    dialer: Dialer,
     runtime: tokio::runtime::Handle,
     /// One at a time: requests go to the leader.
     link: Mutex<Option<Handle>>,
@@ -59,9 +59,9 @@ struct Outgoing {
 }
 
 impl Forwards {
-    pub(crate) fn new(own: Identity, runtime: tokio::runtime::Handle) -> Forwards {
+    pub(crate) fn new(dialer: Dialer, runtime: tokio::runtime::Handle) -> Forwards {
         Forwards {
-            own,
+            dialer,
             runtime,
             link: Mutex::new(None),
         }
@@ -120,7 +120,7 @@ impl Forwards {
             closed: AtomicBool::new(false),
         });
         self.runtime
-            .spawn(carry(self.own, Arc::clone(&link), requests));
+            .spawn(carry(self.dialer.clone(), Arc::clone(&link), requests));
         let handle = Handle { link, outgoing };
         *place = Some(handle.clone());
         handle
@@ -182,8 +182,11 @@ impl Link {
 }
 
 /// Connects, and carries requests until the connection breaks or nobody has a use for it.
-async fn carry(own: Identity, link: Arc<Link>, mut requests: mpsc::Receiver<Outgoing>) {
-    let opened = Connection::open(own, &link.to.peer, Some(link.to.node), Purpose::Forwards).await;
+async fn carry(dialer: Dialer, link: Arc<Link>, mut requests: mpsc::Receiver<Outgoing>) {
+    let to = &link.to;
+    let opened = dialer
+        .open(&to.peer, Some(to.node), Purpose::Forwards)
+        .await;
     let Connection { mut reader, writer } = match opened {
         Ok(connection) => connection,
         Err(error) => return link.close(requests, &error.to_string()),

@@ -7,6 +7,7 @@ use super::connection::{Connection, PeerError};
 use super::forward;
 use crate::NodeId;
 use crate::core::Core;
+use crate::environment::{Accept, Stream};
 use crate::format::FormatError;
 use crate::format::wire::{
     self, Answer, Candidacy, Greeting, Hello, Purpose, Request, SnapshotOutline,
@@ -21,7 +22,6 @@ use openraft::raft::{
 };
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -34,7 +34,7 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 const ACCEPT_REST: Duration = Duration::from_millis(100);
 
 /// Accepts and serves connections for as long as it is polled.
-pub(crate) async fn listen(core: Arc<Core>, listener: TcpListener) {
+pub(crate) async fn listen(core: Arc<Core>, listener: Box<dyn Accept>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
@@ -43,7 +43,7 @@ pub(crate) async fn listen(core: Arc<Core>, listener: TcpListener) {
         };
         let stream = tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => stream,
+                Ok(stream) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a peer's connection could not be accepted");
                     tokio::time::sleep(ACCEPT_REST).await;
@@ -65,8 +65,8 @@ pub(crate) async fn listen(core: Arc<Core>, listener: TcpListener) {
     }
 }
 
-async fn serve(core: &Arc<Core>, stream: TcpStream) -> Result<(), PeerError> {
-    let mut connection = Connection::over(stream, Purpose::Votes)?;
+async fn serve(core: &Arc<Core>, stream: Stream) -> Result<(), PeerError> {
+    let mut connection = Connection::over(stream, Purpose::Votes);
     let hello = connection.reader.next::<Hello>();
     let (hello, _) = tokio::time::timeout(HELLO_TIMEOUT, hello)
         .await

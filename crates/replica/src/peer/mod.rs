@@ -25,7 +25,7 @@ mod forward;
 mod listen;
 mod network;
 
-pub(crate) use connection::{Connection, Identity, PeerError};
+pub(crate) use connection::{Dialer, Identity, PeerError};
 pub(crate) use forward::Forwards;
 pub(crate) use listen::listen;
 pub(crate) use network::Network;

@@ -1,6 +1,6 @@
 //! How openraft reaches the others.
 
-use super::connection::{CONNECT_TIMEOUT, Connection, Identity, PeerError};
+use super::connection::{CONNECT_TIMEOUT, Connection, Dialer, PeerError};
 use crate::NodeId;
 use crate::format::log::MembershipRecord;
 use crate::format::wire::{
@@ -41,7 +41,7 @@ type Place = Arc<tokio::sync::Mutex<Option<Connection>>>;
 /// Makes a [`PeerClient`] per peer and purpose.
 #[derive(Clone)]
 pub(crate) struct Network {
-    own: Identity,
+    dialer: Dialer,
     /// Where members are reached by the membership in force. openraft keeps its client of a
     /// member whose address changes.
     addresses: Arc<Mutex<HashMap<NodeId, String>>>,
@@ -50,9 +50,9 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    pub(crate) fn new(own: Identity) -> Network {
+    pub(crate) fn new(dialer: Dialer) -> Network {
         Network {
-            own,
+            dialer,
             addresses: Arc::default(),
             votes: Arc::default(),
         }
@@ -69,7 +69,7 @@ impl Network {
 
     fn client(&self, to: NodeId, node: &Node, purpose: Purpose) -> PeerClient {
         let asker = |purpose, place| Asker {
-            own: self.own,
+            dialer: self.dialer.clone(),
             to,
             address: node.peer.clone(),
             addresses: Arc::clone(&self.addresses),
@@ -114,7 +114,7 @@ impl RaftNetworkFactory<TypeConfig> for Network {
 
 /// Asks one peer for one purpose.
 struct Asker {
-    own: Identity,
+    dialer: Dialer,
     to: NodeId,
     /// Where it was reached when this was made.
     address: String,
@@ -135,7 +135,8 @@ impl Asker {
         }
         let address = lock(&self.addresses).get(&self.to).cloned();
         let address = address.as_ref().unwrap_or(&self.address);
-        Connection::open(self.own, address, Some(self.to), self.purpose).await
+        let to = Some(self.to);
+        self.dialer.open(address, to, self.purpose).await
     }
 
     async fn ask(&self, request: &Request, tail: &[u8]) -> Result<Answer, PeerError> {
@@ -159,7 +160,7 @@ impl Asker {
             Ok(Err(error)) => Err(to_rpc(&error)),
             Err(_) => Err(RPCError::Timeout(Timeout {
                 action,
-                id: self.own.node,
+                id: self.dialer.own.node,
                 target: self.to,
                 timeout,
             })),

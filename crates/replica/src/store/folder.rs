@@ -247,7 +247,7 @@ impl Halves {
         let identity = Identity {
             cluster: owner.cluster,
             node: owner.node,
-            store: rand::random(),
+            store: crate::runtime::random(),
         };
         database.set_identity(&identity, false)?;
         let log = LogStore::open(&self.log, lock)?;

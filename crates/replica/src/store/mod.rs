@@ -26,6 +26,58 @@ mod recovery;
 
 pub use folder::{Owner, Store};
 pub use log::LogStore;
-pub use snapshot::{Recovery, SnapshotReader, SnapshotWriter};
+pub use snapshot::{Generations, Recovery, SnapshotReader, SnapshotWriter};
 
 pub(crate) use recovery::Recovered;
+
+use crate::ReplicaError;
+use crate::raft::TypeConfig;
+use crate::state_machine::StateMachine;
+use openraft::storage::RaftLogStorage;
+use std::future::Future;
+use std::io;
+use std::path::PathBuf;
+
+/// Where a member's log and snapshots lie: a folder ([`Folder`]), or what a simulation has instead.
+pub trait Disk: Send + 'static {
+    /// Its log.
+    type Log: RaftLogStorage<TypeConfig> + Clone;
+
+    /// The cluster that what is there belongs to; none where nothing is there.
+    ///
+    /// # Errors
+    /// It cannot be read, or is damaged.
+    fn cluster(&self) -> Result<Option<u128>, ReplicaError>;
+
+    /// Opens what is there, or makes it: the log, and the state machine as the newest snapshot has
+    /// it.
+    ///
+    /// # Errors
+    /// It is in use, another's, not whole or damaged; then nothing was changed.
+    fn open(self, owner: Owner) -> Result<(Self::Log, StateMachine), ReplicaError>;
+
+    /// Waits until everything that was written to a log is durable.
+    fn flush(log: &Self::Log) -> impl Future<Output = io::Result<()>> + Send;
+}
+
+/// A folder of this machine, which belongs to one member.
+#[derive(Clone, Debug)]
+pub struct Folder(pub PathBuf);
+
+impl Disk for Folder {
+    type Log = LogStore;
+
+    fn cluster(&self) -> Result<Option<u128>, ReplicaError> {
+        let found = Store::identity(&self.0)?;
+        Ok(found.map(|identity| identity.cluster))
+    }
+
+    fn open(self, owner: Owner) -> Result<(LogStore, StateMachine), ReplicaError> {
+        let store = Store::open(&self.0, owner)?;
+        Ok((store.log, store.machine))
+    }
+
+    fn flush(log: &LogStore) -> impl Future<Output = io::Result<()>> + Send {
+        log.flush()
+    }
+}

@@ -10,8 +10,9 @@ use crate::ReplicaError;
 use crate::format::snapshot::{CHUNK_BYTES, Manifest, RowReader};
 use fermata_pool::Pool;
 use fermata_pool::snapshot::Restore;
+use std::fmt::Debug;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
@@ -47,22 +48,87 @@ pub(super) enum Request {
     Remove(u64),
 }
 
+impl Request {
+    /// Does it at once; who no longer waits for the answer has stopped.
+    fn do_with(self, generations: &mut dyn Generations) {
+        match self {
+            Request::Begin(answer) => drop(answer.send(generations.begin())),
+            Request::Write {
+                generation,
+                stream,
+                answer,
+                ..
+            } => drop(answer.send(generations.write(generation, &stream))),
+            Request::Complete {
+                generation,
+                manifest,
+                answer,
+            } => drop(answer.send(generations.complete(generation, &manifest))),
+            Request::Read {
+                generation,
+                offset,
+                bytes_max,
+                answer,
+            } => drop(answer.send(generations.read(generation, offset, bytes_max))),
+            Request::Remove(generation) => generations.remove(generation),
+        }
+    }
+}
+
+/// Where generations of snapshots are kept, if not in the folder's database: what a simulation has
+/// instead. Each call is done when it returns, and then durable.
+pub trait Generations: Debug + Send {
+    /// The number of a new generation.
+    ///
+    /// # Errors
+    /// As for all of these: what is kept cannot be reached.
+    fn begin(&mut self) -> Result<u64, ReplicaError>;
+
+    /// Adds to a generation's stream.
+    ///
+    /// # Errors
+    /// As [`Generations::begin`].
+    fn write(&mut self, generation: u64, stream: &[u8]) -> Result<(), ReplicaError>;
+
+    /// Makes a generation a snapshot.
+    ///
+    /// # Errors
+    /// As [`Generations::begin`].
+    fn complete(&mut self, generation: u64, manifest: &Manifest) -> Result<(), ReplicaError>;
+
+    /// Up to so many bytes of a generation's stream from a place on.
+    ///
+    /// # Errors
+    /// As [`Generations::begin`].
+    fn read(&self, generation: u64, offset: u64, bytes_max: usize)
+    -> Result<Vec<u8>, ReplicaError>;
+
+    /// Forgets a generation.
+    fn remove(&mut self, generation: u64);
+}
+
 /// The handle with which snapshots are written and read. With the last of them the database is
 /// closed.
 #[derive(Clone, Debug)]
 pub struct Recovery {
-    owner: Arc<Owner>,
+    owner: Owner,
+}
+
+#[derive(Clone, Debug)]
+enum Owner {
+    Thread(Arc<OwnerThread>),
+    Elsewhere(Arc<Mutex<dyn Generations>>),
 }
 
 /// The thread that owns the database, and the folder's lock, which outlives it.
 #[derive(Debug)]
-struct Owner {
+struct OwnerThread {
     requests: Option<mpsc::SyncSender<Request>>,
     thread: Option<JoinHandle<()>>,
     _lock: Arc<FolderLock>,
 }
 
-impl Drop for Owner {
+impl Drop for OwnerThread {
     fn drop(&mut self) {
         drop(self.requests.take());
         if let Some(thread) = self.thread.take() {
@@ -98,20 +164,35 @@ impl Recovery {
         let (requests, receiver) = mpsc::sync_channel(REQUESTS_MAX);
         let thread = database.serve(receiver)?;
         Ok(Recovery {
-            owner: Arc::new(Owner {
+            owner: Owner::Thread(Arc::new(OwnerThread {
                 requests: Some(requests),
                 thread: Some(thread),
                 _lock: lock,
-            }),
+            })),
         })
     }
 
+    /// Keeps them elsewhere than in a folder.
+    #[must_use]
+    pub fn elsewhere(generations: Arc<Mutex<dyn Generations>>) -> Recovery {
+        Recovery {
+            owner: Owner::Elsewhere(generations),
+        }
+    }
+
     fn send(&self, request: Request) -> Result<(), ReplicaError> {
-        self.owner
-            .requests
-            .as_ref()
-            .and_then(|requests| requests.send(request).ok())
-            .ok_or(ReplicaError::Stopped)
+        match &self.owner {
+            Owner::Thread(thread) => thread
+                .requests
+                .as_ref()
+                .and_then(|requests| requests.send(request).ok())
+                .ok_or(ReplicaError::Stopped),
+            Owner::Elsewhere(generations) => {
+                let mut generations = generations.lock().unwrap_or_else(PoisonError::into_inner);
+                request.do_with(&mut *generations);
+                Ok(())
+            }
+        }
     }
 
     async fn ask<T>(&self, request: impl FnOnce(Answer<T>) -> Request) -> Result<T, ReplicaError> {

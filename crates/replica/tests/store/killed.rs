@@ -11,7 +11,7 @@ use fermata_replica::raft::Vote;
 use fermata_replica::store::Store;
 use openraft::storage::{RaftLogReader, RaftLogStorage, RaftStateMachine};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};

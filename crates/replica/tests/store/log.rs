@@ -5,7 +5,7 @@ use fermata_replica::raft::{LogEntry, LogId, Vote};
 use fermata_replica::store::{LogStore, Store, log};
 use openraft::storage::{LogState, RaftLogReader, RaftLogStorage};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 /// What the log must be like.

@@ -13,7 +13,7 @@ use openraft::EntryPayload;
 use openraft::entry::RaftEntry;
 use openraft::storage::{RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine, StorageHelper};
 use rand::rngs::StdRng;
-use rand::{Rng, SeedableRng};
+use rand::{RngExt, SeedableRng};
 use tempfile::TempDir;
 
 /// Entry `index` of a log that takes over and then launches: jobs of one pool, of which one

@@ -10,6 +10,8 @@ use fermata_api::jobs::{
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::query::CallQuery;
 use fermata_pool::command::Command;
+use fermata_pool::outcome::Refusal;
+use fermata_replica::HeardError;
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::time::timeout_at;
@@ -81,27 +83,41 @@ pub(crate) async fn heartbeat(
     // A job of a server has no lease of its own: its server's worker keeps it by polling.
     let is_leased = edge.job(&job)?.executor == Executor::Caller;
     let heard = async {
-        if is_leased {
-            Ok(edge.replica.caller_heard(&job).await?)
-        } else {
-            Ok::<_, Refused>(edge.replica.confirm().await?)
+        if !is_leased {
+            return Ok::<_, Refused>(edge.replica.confirm().await?);
+        }
+        match edge.replica.caller_heard(&job).await {
+            // Told below, as for a job of a server.
+            Err(HeardError::Refused(Refusal::Final)) => Ok(()),
+            heard => Ok(heard?),
         }
     };
     let heard = timeout_at(deadline.at, heard).await;
     heard.map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
     let view = edge.job(&job)?;
-    if let Some(given) = body.attempt
-        && (given != view.attempt || !is_running(&view))
-    {
-        let detail = format!(
-            "attempt {given} was given; the job is at attempt {} now",
-            view.attempt
-        );
-        let mut problem = Problem::new(ErrorCode::StaleAttempt, detail).with_field("attempt");
-        problem.job = Some(Box::new(view));
-        return Err(problem.into());
+    match not_held(&view, body.attempt) {
+        None => Ok(json(StatusCode::OK, &answer(&view))),
+        Some(mut problem) => {
+            problem.job = Some(Box::new(view));
+            Err(problem.into())
+        }
     }
-    Ok(json(StatusCode::OK, &answer(&view)))
+}
+
+/// Why whoever sends a heartbeat does not hold the job, or not with this attempt: judged as a
+/// confirmation is (S14).
+fn not_held(view: &JobView, given: Option<u32>) -> Option<Problem> {
+    let is_other = given.is_some_and(|given| given != view.attempt);
+    if view.state.is_final() && !is_other {
+        let detail = format!("job {} has ended", view.id);
+        return Some(Problem::new(ErrorCode::Final, detail));
+    }
+    let given = given.filter(|_| is_other || !is_running(view))?;
+    let detail = format!(
+        "attempt {given} was given; the job is at attempt {} now",
+        view.attempt
+    );
+    Some(Problem::new(ErrorCode::StaleAttempt, detail).with_field("attempt"))
 }
 
 /// A description that keeps to its bound (S11).
