@@ -25,11 +25,13 @@ pub mod http;
 pub mod namespaces;
 mod process;
 mod recorder;
+mod soak;
 mod wait;
 mod worker;
 
 pub use cluster::{Cluster, ClusterOptions, Node, Place};
 pub use process::{Exit, Process, binary};
 pub use recorder::Recorder;
+pub use soak::{SoakOptions, SoakReport, soak};
 pub use wait::{DEADLINE, now_us, wait_for};
 pub use worker::{Worker, WorkerOptions};

@@ -102,6 +102,11 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
     /// SIGTERM, and waits until it is gone.
     ///
     /// # Panics

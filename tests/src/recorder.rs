@@ -8,7 +8,10 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use fermata_api::jobs::{AbortReason, JobState, JobView, LaunchRequest, Wait};
-use fermata_audit::{Ended, Expectation, History, Launch, LaunchPlace, Lost, LostReason, Record};
+use fermata_api::limits::Limit;
+use fermata_audit::{
+    Disturbed, Ended, Expectation, History, Launch, LaunchPlace, Lost, LostReason, Record,
+};
 use fermata_audit::{Report, check};
 use fermata_client::{Client, ClientError};
 
@@ -69,12 +72,14 @@ impl Recorder {
             was_aborted: false,
             place: None,
             due_us: None,
+            retries: 0,
         };
         let result = self.client.launch(request).await;
         match &result {
             Ok(job) => {
                 launch.answered_us = Some(now_us());
                 launch.priority = job.priority.get();
+                launch.retries = retries(job);
                 launch.place = Some(LaunchPlace {
                     number: job.launch_number,
                     at_us: job.launched_at.unix_us(),
@@ -100,6 +105,11 @@ impl Recorder {
     #[must_use]
     pub fn accepted(&self) -> usize {
         self.state().accepted.len()
+    }
+
+    /// A worker was paused, cut off or killed on purpose.
+    pub fn disturbed(&self, disturbed: Disturbed) {
+        self.state().records.push(Record::Disturbed(disturbed));
     }
 
     /// Waits until every accepted job has ended, and records how. Answers the jobs by id.
@@ -171,4 +181,16 @@ impl Recorder {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no recorder panicked")
     }
+}
+
+/// How often a job may be tried again.
+fn retries(job: &JobView) -> u64 {
+    let retries = job
+        .limits
+        .iter()
+        .filter_map(|sourced| match &sourced.limit {
+            Limit::Retry(retry) if retry.enabled => Some(retry.amount),
+            _ => None,
+        });
+    retries.sum()
 }

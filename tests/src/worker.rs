@@ -21,6 +21,8 @@ pub struct WorkerOptions {
     pub urls: Vec<String>,
     /// Where it runs.
     pub place: Option<Place>,
+    /// Whether it records what it does: each begin is on disk before its command exists.
+    pub has_journal: bool,
 }
 
 impl WorkerOptions {
@@ -35,6 +37,7 @@ impl WorkerOptions {
             command: command.map(str::to_owned).to_vec(),
             urls,
             place: None,
+            has_journal: true,
         }
     }
 }
@@ -98,7 +101,9 @@ fn process(options: &WorkerOptions, journal: &Path, folder: &Path) -> Process {
         command.args(["--group", group]);
     }
     command.args(["--max-jobs", &options.max_jobs.to_string()]);
-    command.arg("--journal").arg(journal);
+    if options.has_journal {
+        command.arg("--journal").arg(journal);
+    }
     command.args(["--url", &options.urls.join(",")]);
     command.arg("--").args(&options.command);
     Process::start(&options.server, command, folder)

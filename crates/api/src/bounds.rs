@@ -39,6 +39,24 @@ pub const POLL_ENTRIES_MAX: usize = 100_000;
 pub const POLL_WAIT_MS_MAX: u64 = 30_000;
 /// Longest hold of an answer (`timeout_s`), in seconds.
 pub const WAIT_S_MAX: u64 = 3_600;
+/// Most jobs of a concurrency or queue limit (S3).
+pub const AMOUNT_MAX: u64 = 10_000_000;
+/// Most starts per window, and most tokens of a bucket (S3).
+pub const RATE_MAX: u64 = 1_000_000;
+/// Longest window, in seconds (S3).
+pub const WINDOW_S_MAX: u64 = 604_800;
+/// Most units of a weight or of a server's capacity (S3).
+pub const WEIGHT_MAX: u64 = 100_000;
+/// Longest duration of any kind, in seconds (S3).
+pub const DURATION_S_MAX: u64 = 366 * 86_400;
+/// Most retries of a job (S49).
+pub const RETRIES_MAX: u64 = 10_000;
+/// Greatest factor of a retry's delay (S49).
+pub const BACKOFF_MAX: u64 = 10;
+/// Most jobs that the settings may say are kept, finished or not (S47).
+pub const JOBS_KEPT_MAX: u64 = 10_000_000;
+/// Most unconfirmed starts that the settings may give a job (S15).
+pub const START_ATTEMPTS_MAX: u64 = 1_000;
 /// Most items of one page of a list.
 pub const PAGE_ITEMS_MAX: u32 = 1_000;
 /// Items of one page where the request does not say.

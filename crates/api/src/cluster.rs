@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The cluster as one node sees it: `GET /v1/cluster`.
 ///
-/// A node knows its own term and indexes; how far the others are, the leader knows. What a node
-/// does not know is absent. The call is answered without a leader, too.
+/// The answering node asks the others how they stand; what one that does not answer in time would
+/// have said is absent. The call is answered without a leader, too.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterView {
     /// The id of the cluster, the same on every node and disk.
@@ -21,6 +21,32 @@ pub struct ClusterView {
     pub has_quorum: bool,
     /// The nodes, by id.
     pub nodes: Vec<NodeView>,
+    /// What an operator should know of them.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+}
+
+/// Something that an operator should know of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Warning {
+    /// What it is.
+    pub code: WarningCode,
+    /// Of which node.
+    pub node: u64,
+    /// The same in a sentence, with both values.
+    pub detail: String,
+}
+
+/// What is warned of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WarningCode {
+    /// Its time zone is not the leader's: local windows move when leadership does (S24).
+    TimeZoneDiffers,
+    /// Its zone rules are not the leader's: local windows may.
+    TzdbDiffers,
+    /// Its clock and the answering node's are more than a second apart.
+    ClockSkew,
 }
 
 /// One node.
@@ -75,7 +101,7 @@ pub enum Role {
     Candidate,
     /// Replicates without a vote.
     Learner,
-    /// The answering node has not heard of it for longer than an election takes.
+    /// It does not answer the node that answers here.
     Unreachable,
 }
 

@@ -1,6 +1,6 @@
 //! Request bodies: bytes to a type of this crate, or to the problem that names what is wrong.
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 use serde_json::error::Category;
 
 use crate::object::Object;
@@ -29,12 +29,15 @@ const NUMBERS: [(&str, &str); 4] = [
 /// How serde's message begins where a field is not known; the name follows, to the next backtick.
 const UNKNOWN: &str = "unknown field `";
 
+/// How the message begins where a field of a limit is no number; the name follows, as above.
+pub(crate) const NO_NUMBER: &str = "no whole number in field `";
+
 /// Reads one JSON value that fills the whole body.
 ///
 /// # Errors
 /// `invalid_json` where the bytes are no JSON; `unknown_field` and `invalid_request` with the path
 /// of the field at fault.
-pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+pub fn decode<'de, T: Deserialize<'de>>(body: &'de [u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let Object(value) = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();
@@ -46,6 +49,24 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     Ok(value)
 }
 
+/// As [`decode`], for an item of a list that is judged by itself: `place` is its path from the
+/// body's root. What serde says of lines and columns would be the item's, so it is left out.
+pub(crate) fn decode_item<'de, T: Deserialize<'de>>(
+    json: &'de str,
+    place: &str,
+) -> Result<T, Problem> {
+    decode(json.as_bytes()).map_err(|mut problem| {
+        if let Some(at) = problem.detail.rfind(" at line ") {
+            problem.detail.truncate(at);
+        }
+        problem.field = Some(match problem.field {
+            None => place.to_owned(),
+            Some(field) => format!("{place}.{field}"),
+        });
+        problem
+    })
+}
+
 fn problem(path: &str, error: &serde_json::Error) -> Problem {
     let mut detail = error.to_string();
     if error.classify() != Category::Data {
@@ -53,7 +74,8 @@ fn problem(path: &str, error: &serde_json::Error) -> Problem {
     }
     for (name, meaning) in NUMBERS {
         // Only where serde says it, right before the position; never in what it quotes.
-        if let Some(at) = detail.rfind(&format!("{name} at line ")) {
+        let last = detail.rfind(&format!("{name} at line "));
+        if let Some(at) = last.filter(|at| !detail[at + name.len()..].contains(',')) {
             detail.replace_range(at..at + name.len(), meaning);
         }
     }
@@ -62,7 +84,7 @@ fn problem(path: &str, error: &serde_json::Error) -> Problem {
     } else {
         ErrorCode::InvalidRequest
     };
-    let named = [UNKNOWN, "missing field `", "duplicate field `"]
+    let named = [UNKNOWN, "missing field `", "duplicate field `", NO_NUMBER]
         .into_iter()
         .find_map(|start| detail.strip_prefix(start)?.split('`').next());
     let field = field_at(path, named);

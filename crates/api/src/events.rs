@@ -5,6 +5,8 @@
 //! answered can be edited and put back, and never undoes the change of somebody else unseen;
 //! without a revision the definition is replaced whatever it is.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::{self, LIMITS_MAX, NODES_MAX, TARGETS_MAX};
@@ -56,6 +58,9 @@ pub struct Event {
     /// When a job's limits are fixed (S8).
     #[serde(default)]
     pub resolve_limits: ResolveLimits,
+    /// What the leader does between the start of a job and its hand-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_start: Option<StartAction>,
     /// The number of the definition's last change. In a `PUT`: the one that it must still have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
@@ -94,6 +99,47 @@ pub struct Category {
     /// The number of the definition's last change. In a `PUT`: the one that it must still have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
+}
+
+/// An HTTP request that the leader makes between the start of a job and its hand-out: until it is
+/// over, the attempt is neither offered to a worker nor can it be confirmed.
+///
+/// The rate is taken before (S13). The request is a `POST` of a [`crate::servers::StartNotice`] with
+/// an `Idempotency-Key` of job and attempt. Any 2xx is success; redirects are not followed. It is made at
+/// least once for every attempt that is handed out: after a change of leader, or where
+/// `start_timeout` ended the attempt, it is made again for the next one (S15, S39). The time that it
+/// takes counts in `start_timeout`.
+///
+/// Whoever may read events can read the headers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "a start action: an object with `url`"
+)]
+pub struct StartAction {
+    /// Where it goes: `http://HOST[:PORT]/PATH`, at most 2,048 bytes.
+    pub url: String,
+    /// Further headers, at most 16 with names and values of up to 1,024 bytes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub headers: BTreeMap<String, String>,
+    /// How long it may take, in seconds, 1 to 300.
+    #[serde(default = "action_timeout_s")]
+    pub timeout_s: u64,
+    /// What becomes of the job if it fails: no answer in time, or another than 2xx.
+    #[serde(default)]
+    pub on_failure: OnFailure,
+}
+
+/// What becomes of a job whose start action fails.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnFailure {
+    /// It does not run: it ends `complete` with code 125 and the failure as its description, its
+    /// start is given back (S31), and its retries are used, if it has any (S49).
+    #[default]
+    Abort,
+    /// It goes on; the leader logs the failure.
+    Continue,
 }
 
 /// What a definition describes.
@@ -137,4 +183,8 @@ pub enum ResolveLimits {
 
 fn enabled() -> bool {
     true
+}
+
+fn action_timeout_s() -> u64 {
+    5
 }

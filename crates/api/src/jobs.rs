@@ -4,15 +4,17 @@ use std::fmt;
 
 use serde::de::{Error, IgnoredAny, MapAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::bounds::{self, BATCH_JOBS_MAX, LIMITS_MAX, TARGETS_MAX};
-use crate::decode::decode;
+use crate::decode::{decode, decode_item};
 use crate::limits::{Limit, SourcedLimit};
 use crate::object;
 use crate::params::Params;
 use crate::problem::Problem;
 use crate::query::Consistency;
 use crate::time::Timestamp;
+use crate::whole;
 
 /// A place in the queue's order (S19): an integer from −100 to 100, higher first. In JSON, `true`
 /// is read as 1 and `false` as 0; it is written as a number.
@@ -107,7 +109,11 @@ pub struct LaunchRequest {
     )]
     pub targets: Vec<String>,
     /// Seconds for which the job is `delayed` before it is first considered.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 0, { bounds::DURATION_S_MAX }>"
+    )]
     pub delay_s: Option<u64>,
     /// The workflow job and its node from which the job is launched (S9).
     #[serde(
@@ -120,7 +126,11 @@ pub struct LaunchRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<Executor>,
     /// The caller's lease in seconds (S46); absent = the settings'.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 1, { bounds::DURATION_S_MAX }>"
+    )]
     pub lease_s: Option<u64>,
 }
 
@@ -145,15 +155,24 @@ pub enum Executor {
 }
 
 /// The body of `POST /v1/jobs`: one job, or a batch.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Launches {
+#[derive(Clone, Debug, PartialEq)]
+pub enum Launches<'a> {
     /// One job; the answer is a [`JobView`] or a problem.
     One(Box<LaunchRequest>),
     /// Many jobs, which count in the order of the list; the answer is a [`BatchAnswer`].
-    Batch(LaunchBatch),
+    Batch(Vec<BatchItem<'a>>),
 }
 
-/// Many jobs in one request.
+/// One job of a batch, as it was read.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchItem<'a> {
+    /// The text of the item.
+    pub json: &'a str,
+    /// The job, or why the item is none: `jobs[3].limits[0].rate`.
+    pub request: Result<LaunchRequest, Problem>,
+}
+
+/// Many jobs in one request, as it is sent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "an object with `jobs`")]
 pub struct LaunchBatch {
@@ -162,20 +181,31 @@ pub struct LaunchBatch {
     pub jobs: Vec<LaunchRequest>,
 }
 
-impl Launches {
-    /// Reads the body. An object with the key `jobs` is a batch, and judged as one.
-    ///
-    /// A batch with a malformed item is refused as a whole, naming `jobs[3].limits[0].rate`;
-    /// rules that an item breaks are told in the item's own result.
+/// A batch whose items are read one by one, so that a fault of one is that one's alone.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with `jobs`")]
+struct RawBatch<'a> {
+    #[serde(borrow, deserialize_with = "bounds::list::<_, _, BATCH_JOBS_MAX>")]
+    jobs: Vec<&'a RawValue>,
+}
+
+impl<'a> Launches<'a> {
+    /// Reads the body. An object with the key `jobs` is a batch, and judged as one: what is wrong
+    /// with an item is told in the item's own result, whatever it is; a list that is none or is
+    /// too long, and what is no JSON, refuse the whole.
     ///
     /// # Errors
     /// As [`decode`].
-    pub fn decode(body: &[u8]) -> Result<Self, Problem> {
-        if is_batch(body) {
-            decode(body).map(Self::Batch)
-        } else {
-            decode(body).map(|launch| Self::One(Box::new(launch)))
+    pub fn decode(body: &'a [u8]) -> Result<Self, Problem> {
+        if !is_batch(body) {
+            return decode(body).map(|launch| Self::One(Box::new(launch)));
         }
+        let RawBatch { jobs } = decode(body)?;
+        let items = jobs.into_iter().enumerate().map(|(place, raw)| BatchItem {
+            json: raw.get(),
+            request: decode_item(raw.get(), &format!("jobs[{place}]")),
+        });
+        Ok(Self::Batch(items.collect()))
     }
 }
 
@@ -216,7 +246,11 @@ pub struct LaunchQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
     /// How long the answer is held at most, in seconds, up to [`bounds::WAIT_S_MAX`]; then 202.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_text::<_, _, 0, { bounds::WAIT_S_MAX }>"
+    )]
     pub timeout_s: Option<u64>,
     /// Answers what would happen now, and does nothing: [`crate::why::WhyView`], or
     /// [`crate::why::DryRunAnswer`] for a batch. Not together with `wait`.
@@ -235,7 +269,11 @@ pub struct JobQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<Wait>,
     /// How long the answer is held at most, in seconds, up to [`bounds::WAIT_S_MAX`]; then 202.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_text::<_, _, 0, { bounds::WAIT_S_MAX }>"
+    )]
     pub timeout_s: Option<u64>,
     /// Whose copy is read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -272,7 +310,11 @@ pub struct JobsQuery {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Most items of the page, 1 to [`bounds::PAGE_ITEMS_MAX`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_text::<_, _, 1, { bounds::PAGE_ITEMS_MAX as u64 }>"
+    )]
     pub limit: Option<u32>,
     /// The `after` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -17,13 +17,14 @@
 //!
 //! # Caveats
 //!
-//! - Ranges that are rules (S3, S5, S11) are checked by the pool, not here: a `rate` of 10^18
-//!   decodes, and is refused a moment later with the range that is allowed.
+//! - Rules that need more than one field (S3, S5) are checked by the pool, not here: a `rate` of
+//!   10^18 in a limit decodes, and is refused a moment later with the range that its style allows.
 //! - Parameters are opaque: two values that mean the same but are written differently are
 //!   different bytes here, and the same request for S40, which compares them as parsed.
 
 #![forbid(unsafe_code)]
 
+pub mod audit;
 pub mod bounds;
 pub mod cluster;
 pub mod decode;
@@ -41,4 +42,5 @@ pub mod servers;
 pub mod settings;
 pub mod stats;
 pub mod time;
+mod whole;
 pub mod why;

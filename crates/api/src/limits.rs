@@ -11,6 +11,12 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::{
+    AMOUNT_MAX, BACKOFF_MAX, DURATION_S_MAX, RATE_MAX, RETRIES_MAX, WEIGHT_MAX, WINDOW_S_MAX,
+};
+use crate::decode::NO_NUMBER;
+use crate::whole::Given;
+
 /// One limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", try_from = "AnyLimit")]
@@ -186,20 +192,20 @@ enum LimitType {
 struct AnyLimit {
     r#type: LimitType,
     enabled: Option<bool>,
-    amount: Option<u64>,
-    rate: Option<u64>,
-    window: Option<u64>,
+    amount: Option<Given>,
+    rate: Option<Given>,
+    window: Option<Given>,
     cap_key: Option<String>,
     style: Option<Style>,
     align: Option<Align>,
-    burst: Option<u64>,
+    burst: Option<Given>,
     mode: Option<Mode>,
-    weight: Option<u64>,
+    weight: Option<Given>,
     key: Option<String>,
-    count: Option<u64>,
-    per_seconds: Option<u64>,
-    duration: Option<u64>,
-    backoff: Option<u64>,
+    count: Option<Given>,
+    per_seconds: Option<Given>,
+    duration: Option<Given>,
+    backoff: Option<Given>,
 }
 
 impl LimitType {
@@ -210,6 +216,23 @@ impl LimitType {
             Self::Rate => "rate",
             Self::Time => "time",
             Self::Retry => "retry",
+        }
+    }
+
+    /// The range of a number of the type. Styles and other fields may narrow it (S3); the pool
+    /// knows that.
+    fn range(self, field: &str) -> (u64, u64) {
+        match (self, field) {
+            (Self::Retry, "amount") => (0, RETRIES_MAX),
+            (_, "amount") => (0, AMOUNT_MAX),
+            (_, "rate") => (0, RATE_MAX),
+            (_, "count" | "burst") => (1, RATE_MAX),
+            (_, "window" | "per_seconds") => (1, WINDOW_S_MAX),
+            (_, "weight") => (1, WEIGHT_MAX),
+            (Self::Retry, "duration") => (0, DURATION_S_MAX),
+            (_, "duration") => (1, DURATION_S_MAX),
+            (_, "backoff") => (1, BACKOFF_MAX),
+            _ => (0, u64::MAX),
         }
     }
 
@@ -224,6 +247,29 @@ impl LimitType {
             Self::Time => &["duration"],
             Self::Retry => &["amount", "duration", "backoff"],
         }
+    }
+}
+
+impl LimitType {
+    fn needed<T>(self, field: &'static str, value: Option<T>) -> Result<T, LimitFault> {
+        value.ok_or(LimitFault::Missing { field, of: self })
+    }
+
+    fn number(self, field: &'static str, given: Option<Given>) -> Result<Option<u64>, LimitFault> {
+        match given {
+            None => Ok(None),
+            Some(Given(Ok(number))) => Ok(Some(number)),
+            Some(Given(Err(given))) => Err(LimitFault::NoNumber {
+                field,
+                of: self,
+                given,
+            }),
+        }
+    }
+
+    fn needed_number(self, field: &'static str, given: Option<Given>) -> Result<u64, LimitFault> {
+        let number = self.number(field, given)?;
+        self.needed(field, number)
     }
 }
 
@@ -249,14 +295,6 @@ impl AnyLimit {
         .into_iter()
         .filter_map(|(name, is_given)| is_given.then_some(name))
     }
-
-    fn needed<T>(&self, field: &'static str, value: Option<T>) -> Result<T, LimitFault> {
-        let missing = LimitFault::Missing {
-            field,
-            of: self.r#type.name(),
-        };
-        value.ok_or(missing)
-    }
 }
 
 /// Why an object whose fields are well-formed is no limit. The wording of serde's own faults, so
@@ -268,7 +306,12 @@ enum LimitFault {
     },
     Missing {
         field: &'static str,
-        of: &'static str,
+        of: LimitType,
+    },
+    NoNumber {
+        field: &'static str,
+        of: LimitType,
+        given: String,
     },
 }
 
@@ -282,7 +325,20 @@ impl std::fmt::Display for LimitFault {
                 of.fields().join("`, `")
             ),
             Self::Missing { field, of } => {
-                write!(formatter, "missing field `{field}` in a `{of}` limit")
+                write!(
+                    formatter,
+                    "missing field `{field}` in a `{}` limit",
+                    of.name()
+                )
+            }
+            Self::NoNumber { field, of, given } => {
+                let (least, most) = of.range(field);
+                write!(
+                    formatter,
+                    "{NO_NUMBER}{field}` of a `{}` limit: {given} given, a whole number from \
+                     {least} to {most} allowed",
+                    of.name()
+                )
             }
         }
     }
@@ -291,7 +347,7 @@ impl std::fmt::Display for LimitFault {
 impl TryFrom<AnyLimit> for Limit {
     type Error = LimitFault;
 
-    fn try_from(mut any: AnyLimit) -> Result<Self, LimitFault> {
+    fn try_from(any: AnyLimit) -> Result<Self, LimitFault> {
         let of = any.r#type;
         if let Some(field) = any.given().find(|name| !of.fields().contains(name)) {
             return Err(LimitFault::Unknown { field, of });
@@ -300,41 +356,38 @@ impl TryFrom<AnyLimit> for Limit {
         Ok(match of {
             LimitType::Job => Self::Job(JobLimit {
                 enabled,
-                amount: any.amount.unwrap_or(0),
-                rate: any.rate.unwrap_or(0),
-                window: any.window,
+                amount: of.number("amount", any.amount)?.unwrap_or(0),
+                rate: of.number("rate", any.rate)?.unwrap_or(0),
+                window: of.number("window", any.window)?,
                 cap_key: any.cap_key,
                 style: any.style,
                 align: any.align,
-                burst: any.burst,
+                burst: of.number("burst", any.burst)?,
                 mode: any.mode,
-                weight: any.weight,
+                weight: of.number("weight", any.weight)?,
             }),
             LimitType::Queue => Self::Queue(QueueLimit {
                 enabled,
-                amount: any.needed("amount", any.amount)?,
+                amount: of.needed_number("amount", any.amount)?,
             }),
-            LimitType::Rate => {
-                let key = any.key.take();
-                Self::Rate(RateLimit {
-                    enabled,
-                    key: any.needed("key", key)?,
-                    count: any.needed("count", any.count)?,
-                    per_seconds: any.needed("per_seconds", any.per_seconds)?,
-                    style: any.style,
-                    burst: any.burst,
-                    mode: any.mode,
-                })
-            }
+            LimitType::Rate => Self::Rate(RateLimit {
+                enabled,
+                key: of.needed("key", any.key)?,
+                count: of.needed_number("count", any.count)?,
+                per_seconds: of.needed_number("per_seconds", any.per_seconds)?,
+                style: any.style,
+                burst: of.number("burst", any.burst)?,
+                mode: any.mode,
+            }),
             LimitType::Time => Self::Time(TimeLimit {
                 enabled,
-                duration: any.needed("duration", any.duration)?,
+                duration: of.needed_number("duration", any.duration)?,
             }),
             LimitType::Retry => Self::Retry(RetryLimit {
                 enabled,
-                amount: any.needed("amount", any.amount)?,
-                duration: any.needed("duration", any.duration)?,
-                backoff: any.backoff,
+                amount: of.needed_number("amount", any.amount)?,
+                duration: of.needed_number("duration", any.duration)?,
+                backoff: of.number("backoff", any.backoff)?,
             }),
         })
     }

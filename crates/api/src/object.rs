@@ -52,8 +52,17 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for ByName<D> {
         self.0.deserialize_map(visitor)
     }
 
+    /// By its name serde_json knows who wants the text itself.
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, D::Error> {
+        self.0.deserialize_newtype_struct(name, visitor)
+    }
+
     serde::forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf option
-        unit unit_struct newtype_struct seq tuple tuple_struct map enum identifier ignored_any
+        unit unit_struct seq tuple tuple_struct map enum identifier ignored_any
     }
 }

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::bounds;
 use crate::limits::{Align, Style};
 use crate::time::Timestamp;
+use crate::whole;
 
 /// A pool as it is answered.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,13 +116,25 @@ pub struct WindowView {
 #[serde(deny_unknown_fields, expecting = "an override: an object")]
 pub struct Override {
     /// Stands for the rate and the burst; 0 lets nobody start who uses the rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 0, { bounds::RATE_MAX }>"
+    )]
     pub count: Option<u64>,
     /// Stands for the length of the window, in seconds.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 1, { bounds::WINDOW_S_MAX }>"
+    )]
     pub window_s: Option<u64>,
     /// Stands for the concurrency; 0 holds the pool. For pools only.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 0, { bounds::AMOUNT_MAX }>"
+    )]
     pub amount: Option<u64>,
     /// When it goes by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

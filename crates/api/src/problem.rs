@@ -47,6 +47,8 @@ pub enum ErrorCode {
     StaleAttempt,
     /// A completion before the confirmation (S14).
     NotActive,
+    /// The attempt cannot be confirmed yet: its start action is not over. Nothing was done.
+    StartActionPending,
     /// The job has ended (S14).
     Final,
     /// A newer incarnation of this worker has taken over (S42).
@@ -90,7 +92,7 @@ pub enum ErrorCode {
 
 impl ErrorCode {
     /// Every code, in the order of the type.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::InvalidJson,
         Self::InvalidRequest,
         Self::UnknownField,
@@ -106,6 +108,7 @@ impl ErrorCode {
         Self::TooMany,
         Self::StaleAttempt,
         Self::NotActive,
+        Self::StartActionPending,
         Self::Final,
         Self::Superseded,
         Self::IdConflict,
@@ -166,6 +169,9 @@ impl ErrorCode {
             Self::TooMany => ("too_many", 409, "There are as many as there may be"),
             Self::StaleAttempt => ("stale_attempt", 409, "The attempt is not the current one"),
             Self::NotActive => ("not_active", 409, "The attempt was not confirmed"),
+            Self::StartActionPending => {
+                ("start_action_pending", 503, "The start action is not over")
+            }
             Self::Final => ("final", 409, "The job has ended"),
             Self::Superseded => ("superseded", 409, "A newer incarnation has taken over"),
             Self::IdConflict => ("id_conflict", 409, "The id belongs to another request"),

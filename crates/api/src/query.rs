@@ -2,12 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::whole;
+
 /// The query of `GET /v1/events` and of other lists without a filter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PageQuery {
     /// Most items of the page, 1 to [`crate::bounds::PAGE_ITEMS_MAX`].
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional_text::<_, _, 1, { crate::bounds::PAGE_ITEMS_MAX as u64 }>"
+    )]
     pub limit: Option<u32>,
     /// The `after` of the page before.
     #[serde(default, skip_serializing_if = "Option::is_none")]

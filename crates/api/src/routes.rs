@@ -35,6 +35,10 @@ pub const SERVER: &str = "/v1/servers/{id}";
 pub const SERVERS: &str = "/v1/servers";
 /// `POST`: a worker's heartbeat and long poll.
 pub const SERVER_POLL: &str = "/v1/servers/{id}/poll";
+/// `POST`: takes nothing new, ends what it runs; its worker leaves.
+pub const SERVER_DRAIN: &str = "/v1/servers/{id}/drain";
+/// `POST`: its worker leaves.
+pub const SERVER_LEAVE: &str = "/v1/servers/{id}/leave";
 /// One pool: `GET`.
 pub const POOL: &str = "/v1/pools/{id}";
 /// All pools: `GET`.
@@ -49,6 +53,8 @@ pub const OVERRIDE: &str = "/v1/overrides/{id}";
 pub const OVERRIDES: &str = "/v1/overrides";
 /// Counters: `GET`, `DELETE` sets them to zero.
 pub const STATS: &str = "/v1/stats";
+/// Who changed what: `GET`.
+pub const AUDIT: &str = "/v1/audit";
 /// The cluster's nodes: `GET`.
 pub const CLUSTER: &str = "/v1/cluster";
 /// `POST` adds a node.

@@ -14,6 +14,9 @@
 //!   ended but not yet acknowledged. An `active` attempt that is missing in two polls running ends
 //!   as `server_lost`.
 //! - `started` and `completed` are repeated until they have a result.
+//! - A worker that is asked to end says `draining` in every poll: it is offered nothing from then
+//!   on. An answer that says `drain` asks it to do so. With nothing left in hand it leaves
+//!   (`POST /v1/servers/{id}/leave`), so that nobody waits for its lease to run out.
 
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +25,7 @@ use crate::jobs::{JobState, LogPlace, Priority};
 use crate::params::Params;
 use crate::problem::ErrorCode;
 use crate::time::Timestamp;
+use crate::whole;
 
 /// A server's definition: the body of `PUT /v1/servers/{id}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +35,11 @@ pub struct ServerBody {
     #[serde(default, deserialize_with = "bounds::list::<_, _, GROUPS_MAX>")]
     pub groups: Vec<String>,
     /// Its capacity in units of weight, 1 to 100,000; absent = no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "whole::optional::<_, _, 1, { bounds::WEIGHT_MAX }>"
+    )]
     pub max_jobs: Option<u64>,
     /// Whether it takes new jobs.
     #[serde(default = "enabled")]
@@ -52,6 +60,9 @@ pub struct ServerView {
     pub enabled: bool,
     /// Whether its worker polls.
     pub online: bool,
+    /// Whether its worker takes nothing new, ends what it runs and leaves.
+    #[serde(default)]
+    pub draining: bool,
     /// The incarnation of its worker; absent before the first poll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incarnation: Option<u64>,
@@ -85,6 +96,19 @@ pub struct PollRequest {
     /// as long as the server holds it. A poll that carries `started` or `completed` is not held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u64>,
+    /// Whether the worker takes nothing new. What it was offered and did not confirm is put back;
+    /// this incarnation is offered nothing any more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
+}
+
+/// A worker leaves: the body of `POST /v1/servers/{id}/leave`. The server is offline at once; what
+/// it held in `starting` is put back, what it held `active` ends as `server_lost`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, expecting = "an object with `incarnation`")]
+pub struct LeaveRequest {
+    /// Which start of the worker this is.
+    pub incarnation: u64,
 }
 
 /// One attempt of one job.
@@ -135,6 +159,9 @@ pub struct PollAnswer {
     pub lease_ms: u64,
     /// Silence in milliseconds after which the server counts as offline.
     pub server_timeout_ms: u64,
+    /// Whether the worker is asked to take nothing new, to end what it runs and to leave.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
 }
 
 /// An attempt that is offered to a worker.
@@ -160,6 +187,18 @@ pub struct Offer {
     /// The parameters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Params>,
+}
+
+/// What a start action tells (see [`crate::events::StartAction`]): the attempt as its executor will
+/// get it, and where.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StartNotice {
+    /// The attempt.
+    #[serde(flatten)]
+    pub offer: Offer,
+    /// The server; absent where the caller executes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
 }
 
 /// An attempt that must be stopped.

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeSet;
 
+use fermata_api::audit::AuditRecord;
 use fermata_api::cluster::ClusterView;
 use fermata_api::jobs::{BatchAnswer, JobView};
 use fermata_api::pools::{PoolView, WindowView};
@@ -42,13 +43,14 @@ fn views_are_written_as_they_were_read() {
     same::<WhyView>(&documents["why"]);
     same::<DryRunAnswer>(&documents["dry_run"]);
     same::<ClusterView>(&documents["cluster"]);
+    same::<Page<AuditRecord>>(&documents["audit"]);
     same::<StatsView>(&documents["stats"]);
     same::<Problem>(&documents["problem"]);
 }
 
 #[test]
 fn an_answer_may_have_gained_fields() {
-    let server = json!({"id": "s", "groups": [], "enabled": true, "online": true, "starting": 0,
+    let server = json!({"id": "s", "groups": [], "enabled": true, "online": true, "draining": false, "starting": 0,
         "active": 0, "weight": 0, "added_in_a_later_version": 1});
     assert!(serde_json::from_value::<ServerView>(server).is_ok());
 }

@@ -41,7 +41,11 @@ fn each_bad_body_is_refused_with_the_field_that_is_at_fault() {
     for refusal in refusals {
         let body = refusal.body.as_bytes();
         let problem = match refusal.call.as_str() {
-            "launch" => Launches::decode(body).err(),
+            "launch" => match Launches::decode(body) {
+                Ok(Launches::Batch(items)) => items.into_iter().find_map(|item| item.request.err()),
+                Ok(Launches::One(_)) => None,
+                Err(problem) => Some(problem),
+            },
             "event" => refusal_of::<Event>(body),
             "started" => refusal_of::<StartedRequest>(body),
             "completed" => refusal_of::<CompletedRequest>(body),

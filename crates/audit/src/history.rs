@@ -1,7 +1,7 @@
 //! All records of one run, sorted by what they are about.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufRead;
 
 use thiserror::Error;
@@ -75,7 +75,8 @@ pub struct History {
     pub(crate) loose_ends: Vec<End>,
     pub(crate) lost: BTreeMap<Attempt, Lost>,
     pub(crate) ended: BTreeMap<String, Ended>,
-    pub(crate) disturbed: BTreeSet<(String, u64)>,
+    /// Worker and incarnation, and when it was killed, if it was.
+    pub(crate) disturbed: BTreeMap<(String, u64), Option<i64>>,
     pub(crate) torn_lines: u64,
 }
 
@@ -140,8 +141,10 @@ impl History {
             Record::Disturbed(Disturbed {
                 worker,
                 incarnation,
+                killed_us,
             }) => {
-                self.disturbed.insert((worker, incarnation));
+                let known = self.disturbed.entry((worker, incarnation)).or_default();
+                *known = known.or(killed_us);
             }
         }
         Ok(())

@@ -117,6 +117,9 @@ pub struct Launch {
     /// When a delayed job falls due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub due_us: Option<i64>,
+    /// How often it may be tried again after an end with another code than 0 (S49).
+    #[serde(default)]
+    pub retries: u64,
 }
 
 /// The begin of an execution.
@@ -207,4 +210,7 @@ pub struct Disturbed {
     pub worker: String,
     /// Which start of it.
     pub incarnation: u64,
+    /// When it was gone, if it was killed, and with it what it ran; absent = it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub killed_us: Option<i64>,
 }

@@ -204,6 +204,7 @@ fn a_long_history_is_checked_and_told_in_bounds() {
             was_aborted: false,
             place: Some(LaunchPlace { number, at_us: -1 }),
             due_us: None,
+            retries: 0,
         };
         let begin = Begin {
             job: job.clone(),

@@ -6,6 +6,7 @@ mod why;
 use std::fmt::Display;
 use std::time::Duration;
 
+use fermata_api::audit::AuditRecord;
 use fermata_api::cluster::{ClusterView, MemberBody, TransferRequest};
 use fermata_api::events::{Category, Event};
 use fermata_api::jobs::{
@@ -15,7 +16,7 @@ use fermata_api::jobs::{
 use fermata_api::pools::{Override, OverrideView, PoolView, WindowView};
 use fermata_api::query::{Page, PageQuery};
 use fermata_api::routes;
-use fermata_api::servers::{PollAnswer, PollRequest, ServerBody, ServerView};
+use fermata_api::servers::{LeaveRequest, PollAnswer, PollRequest, ServerBody, ServerView};
 use fermata_api::settings::Settings;
 use fermata_api::stats::StatsView;
 use http::Method;
@@ -311,6 +312,32 @@ impl Client {
             .held(hold);
         self.send_once(&call, answer_timeout).await?.value()
     }
+
+    /// Empties a server: it is disabled, and its worker takes nothing new, ends what it runs and
+    /// leaves.
+    ///
+    /// # Errors
+    /// Among others `unknown_server`.
+    pub async fn drain_server(&self, id: &str) -> Result<ServerView, ClientError> {
+        let nothing = serde_json::Map::new();
+        self.post(routes::path(routes::SERVER_DRAIN, id), &nothing)
+            .await
+    }
+
+    /// Says that a server's worker leaves: the server is offline at once, and what the worker still
+    /// held is put back or lost.
+    ///
+    /// # Errors
+    /// Among others `unknown_server` and `superseded`.
+    pub async fn leave_server(
+        &self,
+        id: &str,
+        incarnation: u64,
+    ) -> Result<ServerView, ClientError> {
+        let leave = LeaveRequest { incarnation };
+        self.post(routes::path(routes::SERVER_LEAVE, id), &leave)
+            .await
+    }
 }
 
 /// Pools, windows, overrides, counters.
@@ -408,6 +435,15 @@ impl Client {
 
 /// The cluster.
 impl Client {
+    /// A page of the changes by operators, newest first.
+    ///
+    /// # Errors
+    /// As [`ClientError`].
+    pub async fn audit(&self, query: &PageQuery) -> Result<Page<AuditRecord>, ClientError> {
+        self.get(format!("{}{}", routes::AUDIT, query_string(query)?))
+            .await
+    }
+
     /// The cluster as the asked node sees it.
     ///
     /// # Errors

@@ -383,7 +383,12 @@ fn setback(answer: &Answer) -> Option<Setback> {
     }
     let problem = serde_json::from_slice::<Problem>(&answer.body).ok();
     let is_unknown = match problem.as_ref().map(|problem| problem.code) {
-        Some(ErrorCode::NotLeader | ErrorCode::NoLeader | ErrorCode::Overloaded) => false,
+        Some(
+            ErrorCode::NotLeader
+            | ErrorCode::NoLeader
+            | ErrorCode::Overloaded
+            | ErrorCode::StartActionPending,
+        ) => false,
         // A 503 that the contract does not know, or a fault: it may have come after the commit.
         Some(ErrorCode::UnknownOutcome | ErrorCode::Internal) | None => true,
         // The cluster's own no: `no_server`, `cluster_full`.

@@ -8,6 +8,9 @@
 //! - An end is reported until it was acknowledged.
 //! - The lease counts from when the last answered poll was *sent* (S41). Shortly before it ends,
 //!   every executor is told to stop at once; what is still there at its end is dropped.
+//! - A worker that drains says so in every poll, takes nothing new, and ends what it has. When
+//!   nothing is in hand it leaves, so that nobody waits for its lease. It drains when it is told to:
+//!   by its program ([`Order`]), or by the cluster.
 //! - An answer that was so long on its way that the lease it gives is over already (the worker was
 //!   paused, say) counts as none.
 //!
@@ -24,6 +27,7 @@ mod lease;
 mod ledger;
 mod registration;
 mod run;
+mod shutdown;
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -36,7 +40,7 @@ use fermata_api::servers::{AttemptRef, AttemptResult, PollAnswer, PollRequest, S
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{error, info, warn};
 
 use crate::client::{Client, longer, varied};
@@ -47,9 +51,17 @@ pub use run::{CODE_KILLED, Ending, Run, Stop, StopSignal};
 
 use lease::{Lease, Stage};
 use ledger::Ledger;
+use shutdown::Shutdown;
+
+pub use shutdown::REPORT_TIME_MAX;
 
 /// The longest lease that is believed (S3).
 const LEASE_MAX: Duration = Duration::from_secs(366 * 24 * 3_600);
+/// The longest pause after a poll that failed. Polls of a thousand workers are a load, above all for
+/// nodes that are electing a leader.
+const POLL_PAUSE_MAX: Duration = Duration::from_secs(1);
+/// How long the last word of a worker may take.
+const LEAVE_TIME_MAX: Duration = Duration::from_secs(3);
 /// The least time that a node has for an answer, however short the server timeout.
 const ANSWER_TIMEOUT_MIN: Duration = Duration::from_millis(100);
 
@@ -63,6 +75,9 @@ pub struct WorkerOptions {
     /// How long before the end of the lease the executors are told to stop at once. At most a
     /// quarter of the lease is taken for it.
     pub kill_margin: Duration,
+    /// How long a drain lasts at most: what still runs then is stopped ([`Stop::Shutdown`]).
+    /// None: until everything has ended.
+    pub drain_timeout: Option<Duration>,
 }
 
 impl WorkerOptions {
@@ -79,8 +94,32 @@ impl WorkerOptions {
             server: server.into(),
             incarnation: u64::try_from(micros).unwrap_or(u64::MAX),
             kill_margin: Duration::from_secs(1),
+            drain_timeout: None,
         }
     }
+}
+
+/// What a program tells its worker. Later ones stand above earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Order {
+    /// To execute what comes.
+    #[default]
+    Work,
+    /// To take nothing new, end what it has, and leave.
+    Drain,
+    /// To have what runs end soon, report it, and leave.
+    Stop,
+    /// To stop everything at once, report it, and leave.
+    Kill,
+}
+
+/// How a worker ended that was told to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Executions that were stopped for it.
+    pub stopped: usize,
+    /// Ends that no node took in time: the cluster finds them out when the lease is over.
+    pub unreported: usize,
 }
 
 /// Why a worker gave up. What it ran has been stopped.
@@ -97,20 +136,53 @@ pub enum WorkerError {
     Invalid(ClientError),
 }
 
-/// Executes the jobs of a server until `drain` is ready, and then until nothing is in hand: what
-/// was offered by then is finished, nothing new is taken.
+/// Executes the jobs of a server until `drain` is ready or the cluster asks it to drain, and then
+/// until nothing is in hand; then it leaves. As [`run_by_orders`], for programs that need no more.
+///
+/// # Errors
+/// As [`run_by_orders`].
+pub async fn run<F, E>(
+    client: Client,
+    options: WorkerOptions,
+    execute: F,
+    drain: impl Future<Output = ()>,
+) -> Result<Departure, WorkerError>
+where
+    F: Fn(Run) -> E,
+    E: Future<Output = Ending> + Send + 'static,
+{
+    let (order, orders) = watch::channel(Order::Work);
+    let mut working = std::pin::pin!(run_by_orders(client, options, execute, orders));
+    tokio::select! {
+        ended = &mut working => return ended,
+        () = drain => order.send_replace(Order::Drain),
+    };
+    working.await
+}
+
+/// Executes the jobs of a server until it is told to end: by `orders`, or by the cluster.
+///
+/// - [`Order::Drain`]: what is confirmed is executed to its end, within
+///   [`WorkerOptions::drain_timeout`]; what was only offered goes back to the cluster.
+/// - [`Order::Stop`], which the end of the drain timeout comes to: executors are told
+///   [`Stop::DrainEnded`]; [`Order::Kill`]: [`Stop::Shutdown`]. Their ends are reported like any
+///   other.
+///
+/// Either way it says at last that it leaves. Where no node answers any more, it does not wait for
+/// one longer than [`REPORT_TIME_MAX`] after the last executor ended, if it was to be quick; a drain
+/// goes on trying until its timeout. An `orders` whose sender is gone gives no further orders.
 ///
 /// Dropping the future drops the executors.
 ///
 /// # Errors
 /// A newer incarnation took over, or the cluster refuses the polls. That no node answers is no
 /// error: the worker goes on trying.
-pub async fn run<F, E>(
+pub async fn run_by_orders<F, E>(
     client: Client,
     options: WorkerOptions,
     execute: F,
-    drain: impl Future<Output = ()>,
-) -> Result<(), WorkerError>
+    orders: watch::Receiver<Order>,
+) -> Result<Departure, WorkerError>
 where
     F: Fn(Run) -> E,
     E: Future<Output = Ending> + Send + 'static,
@@ -128,9 +200,9 @@ where
         wait: Duration::ZERO,
         held: Slot::default(),
         report: Slot::default(),
-        is_draining: false,
+        shutdown: Shutdown::default(),
     };
-    let result = worker.work(drain).await;
+    let result = worker.work(orders).await;
     if result.is_err() {
         worker.dismiss().await;
     }
@@ -153,7 +225,7 @@ struct Worker<F> {
     answer_timeout: Duration,
     held: Slot,
     report: Slot,
-    is_draining: bool,
+    shutdown: Shutdown,
 }
 
 /// A place for one poll on its way.
@@ -173,6 +245,8 @@ enum Kind {
 enum Happening {
     Polled {
         kind: Kind,
+        /// Whether it said that nothing new is taken.
+        draining: bool,
         sent: Instant,
         result: Result<PollAnswer, ClientError>,
     },
@@ -189,30 +263,75 @@ where
     F: Fn(Run) -> E,
     E: Future<Output = Ending> + Send + 'static,
 {
-    async fn work(&mut self, drain: impl Future<Output = ()>) -> Result<(), WorkerError> {
-        let mut drain = std::pin::pin!(drain);
+    async fn work(&mut self, mut orders: watch::Receiver<Order>) -> Result<Departure, WorkerError> {
         loop {
-            if self.is_draining && self.ledger.is_empty() {
-                return Ok(());
+            let is_late = self.shutdown.is_over(Instant::now());
+            if self.shutdown.is_draining() && (self.ledger.is_empty() || is_late) {
+                return Ok(self.leave().await);
             }
             self.send_polls();
             let lapse = self.lease.as_ref().and_then(Lease::next);
+            let next = self.shutdown.next();
             tokio::select! {
                 // What ends the worker's rights goes before what gives it work.
                 biased;
-                () = &mut drain, if !self.is_draining => {
-                    info!(in_hand = self.ledger.len(), "draining");
-                    self.is_draining = true;
-                }
+                order = shutdown::above(&mut orders, self.shutdown.order()) => self.ordered(order),
                 () = sleep_until(lapse.unwrap_or_else(Instant::now)), if lapse.is_some() => {
                     self.lapse();
+                }
+                () = sleep_until(next.unwrap_or_else(Instant::now)), if next.is_some() => {
+                    if self.shutdown.drain_has_run_out(Instant::now()) {
+                        warn!(in_hand = self.ledger.len(), "the drain timeout is over");
+                        self.ordered(Order::Stop);
+                    }
                 }
                 Some(joined) = self.tasks.join_next_with_id() => self.joined(joined)?,
             }
         }
     }
 
+    /// Acts upon an order that stands above those before.
+    fn ordered(&mut self, order: Order) {
+        let before = self.shutdown.order();
+        if !self.shutdown.ordered(order, self.options.drain_timeout) {
+            return;
+        }
+        // What was only offered goes back: the next poll says that nothing new is taken.
+        self.ledger.discard_offers();
+        let (running, in_hand) = (self.executors.len(), self.ledger.len());
+        if let Some(stop) = self.shutdown.stop() {
+            warn!(running, in_hand, "stopping what runs");
+            for executor in self.executors.values() {
+                executor.tell(stop);
+            }
+            if before < Order::Stop {
+                self.shutdown.stopped += running;
+            }
+        } else {
+            info!(running, in_hand, "draining");
+        }
+        self.shutdown.ends_after(self.executors.is_empty());
+        // A pause is for a node that does not answer; this is news.
+        self.report.pause = Duration::ZERO;
+    }
+
+    /// Says goodbye, once: who leaves does not wait for a cluster that does not listen.
+    async fn leave(&mut self) -> Departure {
+        let server = &self.options.server;
+        let leaving = self.client.leave_server(server, self.options.incarnation);
+        match timeout(LEAVE_TIME_MAX, leaving).await {
+            Ok(Ok(_)) => info!(server, "left"),
+            Ok(Err(error)) => warn!(%error, server, "left without being heard"),
+            Err(_) => warn!(server, "left without being heard in time"),
+        }
+        Departure {
+            stopped: self.shutdown.stopped,
+            unreported: self.ledger.len(),
+        }
+    }
+
     fn send_polls(&mut self) {
+        let draining = self.shutdown.is_draining();
         if !self.held.is_taken {
             self.held.is_taken = true;
             let wait_ms = u64::try_from(self.wait.as_millis()).unwrap_or(u64::MAX);
@@ -220,18 +339,21 @@ where
                 incarnation: self.options.incarnation,
                 holds: self.ledger.holds(),
                 wait_ms: Some(wait_ms),
+                draining,
                 ..PollRequest::default()
             };
             self.send_poll(Kind::Held, poll, self.held.pause);
         }
-        if !self.report.is_taken && self.ledger.has_reports() {
+        let must_tell = draining && !self.shutdown.is_told;
+        if !self.report.is_taken && (self.ledger.has_reports() || must_tell) {
             self.report.is_taken = true;
             let poll = PollRequest {
                 incarnation: self.options.incarnation,
                 holds: self.ledger.holds(),
-                started: self.ledger.confirmations(),
+                started: self.ledger.confirm(),
                 completed: self.ledger.completions(),
                 wait_ms: Some(0),
+                draining,
             };
             self.send_poll(Kind::Report, poll, self.report.pause);
         }
@@ -247,13 +369,30 @@ where
             }
             let sent = Instant::now();
             let result = client.poll_once(&server, &poll, answer_timeout).await;
-            Happening::Polled { kind, sent, result }
+            let draining = poll.draining;
+            Happening::Polled {
+                kind,
+                draining,
+                sent,
+                result,
+            }
         });
     }
 
     fn joined(&mut self, joined: Result<(Id, Happening), JoinError>) -> Result<(), WorkerError> {
         match joined {
-            Ok((_, Happening::Polled { kind, sent, result })) => self.polled(kind, sent, result),
+            Ok((
+                _,
+                Happening::Polled {
+                    kind,
+                    draining,
+                    sent,
+                    result,
+                },
+            )) => {
+                self.shutdown.is_told |= draining && result.is_ok();
+                self.polled(kind, sent, result)
+            }
             Ok((id, Happening::Ended(attempt, ending))) => {
                 self.attempts.remove(&id);
                 self.ended(&attempt, ending);
@@ -278,6 +417,7 @@ where
     fn ended(&mut self, attempt: &AttemptRef, ending: Ending) {
         self.executors.remove(attempt);
         self.ledger.ended(attempt, ending);
+        self.shutdown.ends_after(self.executors.is_empty());
     }
 
     fn polled(
@@ -311,7 +451,7 @@ where
         slot.pause = if has_news || was_held {
             Duration::ZERO
         } else {
-            longer(slot.pause)
+            longer(slot.pause).max((slot.pause * 2).min(POLL_PAUSE_MAX))
         };
         Ok(())
     }
@@ -345,7 +485,12 @@ where
             };
             has_news |= self.ordered_to_stop(&attempt, order.reason);
         }
-        if !self.is_draining {
+        if answer.drain && !self.shutdown.is_draining() {
+            info!("the cluster asks this worker to drain");
+            self.ordered(Order::Drain);
+            has_news = true;
+        }
+        if !self.shutdown.is_draining() {
             for offer in answer.launches {
                 has_news |= self.ledger.offered(offer);
             }
@@ -398,8 +543,13 @@ where
             .tasks
             .spawn(async move { Happening::Ended(key, ending.await) });
         self.attempts.insert(task.id(), attempt.clone());
-        self.executors
-            .insert(attempt.clone(), Executor { stop, task });
+        let executor = Executor { stop, task };
+        if let Some(stop) = self.shutdown.stop() {
+            // Confirmed while the order came: it is committed, so it must end by a report.
+            executor.tell(stop);
+            self.shutdown.stopped += 1;
+        }
+        self.executors.insert(attempt.clone(), executor);
         true
     }
 

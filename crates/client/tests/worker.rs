@@ -8,14 +8,17 @@ use std::future::pending;
 use std::time::Duration;
 
 use fake::{Asked, DEADLINE, FakeNode, soon};
-use fermata_client::worker::{self, CODE_KILLED, Ending, Run, Stop, WorkerError, WorkerOptions};
+use fermata_client::worker::{
+    self, CODE_KILLED, Departure, Ending, Order, Run, Stop, WorkerError, WorkerOptions,
+};
 use fermata_client::{Client, ClientOptions};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const LONG_MS: u64 = 600_000;
+const POLL: &str = "/v1/servers/s1/poll";
 
 /// Most executions that wait for the test to look at them.
 const RUNS_MAX: usize = 1_024;
@@ -24,8 +27,8 @@ const RUNS_MAX: usize = 1_024;
 struct Bench {
     node: FakeNode,
     runs: mpsc::Receiver<Executing>,
-    drain: Option<oneshot::Sender<()>>,
-    worker: JoinHandle<Result<(), WorkerError>>,
+    orders: watch::Sender<Order>,
+    worker: JoinHandle<Result<Departure, WorkerError>>,
 }
 
 /// An execution: the test ends it by sending its ending; dropped with the sender, it hangs.
@@ -36,6 +39,10 @@ struct Executing {
 
 impl Bench {
     async fn start() -> Self {
+        Self::start_with(None).await
+    }
+
+    async fn start_with(drain_timeout: Option<Duration>) -> Self {
         let node = FakeNode::start().await;
         let options = ClientOptions {
             answer_timeout: DEADLINE,
@@ -44,22 +51,42 @@ impl Bench {
         let client = Client::connect_with([&node.url], options).expect("a URL");
         let (sender, runs) = mpsc::channel(RUNS_MAX);
         let execute = move |run| executor(run, sender.clone());
-        let (drain, drained) = oneshot::channel();
+        let (orders, given) = watch::channel(Order::Work);
         let options = WorkerOptions {
             incarnation: 7,
+            drain_timeout,
             ..WorkerOptions::new("s1")
         };
-        let worker = tokio::spawn(worker::run(client, options, execute, async move {
-            if drained.await.is_err() {
-                pending::<()>().await;
-            }
-        }));
+        let worker = worker::run_by_orders(client, options, execute, given);
         Self {
             node,
             runs,
-            drain: Some(drain),
-            worker,
+            orders,
+            worker: tokio::spawn(worker),
         }
+    }
+
+    /// The last word of the worker.
+    async fn leave(&mut self) {
+        let leave = self.node.asked_for("a leave", |asked| asked.target != POLL);
+        let leave = leave.await;
+        assert_eq!(leave.target, "/v1/servers/s1/leave");
+        assert_eq!(leave.body, json!({"incarnation": 7}));
+        leave.answer(
+            200,
+            &json!({"id": "s1", "groups": [], "enabled": true, "online": false,
+            "starting": 0, "active": 0, "weight": 0}),
+        );
+    }
+
+    /// Answers the poll that says at once that nothing new is taken.
+    async fn told(&mut self) {
+        let tells = |asked: &Asked| {
+            asked.target == POLL && asked.body["draining"] == true && asked.body["wait_ms"] == 0
+        };
+        let poll = self.node.asked_for("a word that it drains", tells).await;
+        assert_eq!(poll.body["started"], json!([]));
+        poll.answer(200, &answer(&json!({})));
     }
 
     /// The next poll that carries confirmations or ends.
@@ -70,7 +97,7 @@ impl Bench {
     /// The next poll that may be held.
     async fn held(&mut self) -> Asked {
         self.node
-            .asked_for("a poll", |asked| !is_report(asked))
+            .asked_for("a poll", |asked| asked.target == POLL && !is_report(asked))
             .await
     }
 
@@ -113,7 +140,7 @@ impl Bench {
         self.running().await
     }
 
-    async fn finished(self) -> Result<(), WorkerError> {
+    async fn finished(self) -> Result<Departure, WorkerError> {
         soon("the worker ends", self.worker)
             .await
             .expect("no panic")
@@ -133,14 +160,13 @@ async fn executor(run: Run, sender: mpsc::Sender<Executing>) -> Ending {
 }
 
 fn is_report(asked: &Asked) -> bool {
-    assert_eq!(asked.target, "/v1/servers/s1/poll");
     assert_eq!(asked.body["incarnation"], 7);
     let has = |list: &str| {
         asked.body[list]
             .as_array()
             .is_some_and(|list| !list.is_empty())
     };
-    has("started") || has("completed")
+    asked.target == POLL && (has("started") || has("completed"))
 }
 
 fn attempt(job: &str, attempt: u32) -> Value {
@@ -168,7 +194,7 @@ fn answer(fields: &Value) -> Value {
 
 fn answer_with_lease(lease_ms: u64, server_timeout_ms: u64, fields: &Value) -> Value {
     let mut answer = json!({"lease_ms": lease_ms, "server_timeout_ms": server_timeout_ms});
-    for (name, value) in fields.as_object().expect("fields") {
+    for (name, value) in fields.as_object().into_iter().flatten() {
         answer[name] = value.clone();
     }
     answer
@@ -439,40 +465,107 @@ async fn the_lease_counts_from_the_last_answered_poll_and_at_its_end_all_is_kill
     assert_eq!(soon("both ends", told).await, json!(ends));
 }
 
+const IN_ORDER: Departure = Departure {
+    stopped: 0,
+    unreported: 0,
+};
+
 #[tokio::test]
-async fn a_worker_that_drains_finishes_what_it_has() {
+async fn a_worker_that_drains_finishes_what_it_has_and_leaves() {
     let mut bench = Bench::start().await;
     let executing = bench.run_one("j").await;
-    bench
-        .drain
-        .take()
-        .expect("once")
-        .send(())
-        .expect("it listens");
+    // The confirmation of `k` is on its way when the order comes: it may be accepted.
     bench
         .held()
         .await
         .answer(200, &answer(&json!({"launches": [offer("k", 1)]})));
-    loop {
-        // The first poll may have been sent before.
-        let held = bench.held().await;
-        assert_eq!(
-            held.body["holds"],
-            json!([attempt("j", 1)]),
-            "nothing new is taken"
-        );
-        if held.body["wait_ms"] != 0 {
-            break;
-        }
-        held.answer(200, &answer(&json!({})));
-    }
-    executing.end.send(exit(0)).expect("it runs");
     let report = bench.report().await;
+    assert_eq!(report.body["started"], json!([attempt("k", 1)]));
+    // What is offered while it is on its way is not confirmed yet.
+    bench
+        .held()
+        .await
+        .answer(200, &answer(&json!({"launches": [offer("l", 1)]})));
+    let held = bench.held().await;
+    let three = json!([attempt("j", 1), attempt("k", 1), attempt("l", 1)]);
+    assert_eq!(held.body["holds"], three);
+    bench.orders.send_replace(Order::Drain);
+    held.answer(200, &answer(&json!({"launches": [offer("m", 1)]})));
+    let held = bench.held().await;
+    assert_eq!(held.body["draining"], true);
+    let two = json!([attempt("j", 1), attempt("k", 1)]);
+    assert_eq!(held.body["holds"], two, "nothing that is not confirmed");
+    report.answer(
+        200,
+        &answer(&json!({"started": [accepted("k", 1, "active")]})),
+    );
+    bench.told().await;
+    let confirmed = bench.running().await;
+    assert_eq!(confirmed.run.offer.job, "k");
+    for (executing, job) in [(executing, "j"), (confirmed, "k")] {
+        executing.end.send(exit(0)).expect("it runs");
+        bench.report().await.answer(
+            200,
+            &answer(&json!({"completed": [accepted(job, 1, "complete")]})),
+        );
+    }
+    bench.leave().await;
+    assert_eq!(bench.finished().await.expect("in order"), IN_ORDER);
+}
+
+#[tokio::test]
+async fn a_worker_that_has_nothing_leaves_at_once() {
+    let mut bench = Bench::start().await;
+    bench.held().await.answer(200, &answer(&json!({})));
+    bench.orders.send_replace(Order::Drain);
+    bench.leave().await;
+    assert_eq!(bench.finished().await.expect("in order"), IN_ORDER);
+}
+
+#[tokio::test]
+async fn the_cluster_can_ask_a_worker_to_drain() {
+    let mut bench = Bench::start().await;
+    let executing = bench.run_one("j").await;
+    let asks = json!({"drain": true, "launches": [offer("k", 1)]});
+    bench.held().await.answer(200, &answer(&asks));
+    bench.told().await;
+    executing.end.send(exit(0)).expect("it runs");
+    bench.report().await.answer(
+        200,
+        &answer(&json!({"completed": [accepted("j", 1, "complete")]})),
+    );
+    bench.leave().await;
+    assert_eq!(bench.finished().await.expect("in order"), IN_ORDER);
+}
+
+#[tokio::test]
+async fn a_drain_that_takes_too_long_stops_what_runs_and_reports_it() {
+    let mut bench = Bench::start_with(Some(Duration::from_millis(50))).await;
+    let mut executing = bench.run_one("j").await;
+    bench.orders.send_replace(Order::Drain);
+    bench.told().await;
+    let told = soon("a stop", executing.run.stop.requested()).await;
+    assert_eq!(told, Stop::DrainEnded);
+    assert!(told.has_grace());
+    bench.orders.send_replace(Order::Kill);
+    let told = soon("a stop", executing.run.stop.requested()).await;
+    assert_eq!(told, Stop::Shutdown);
+    assert!(!told.has_grace());
+    executing.end.send(exit(137)).expect("it runs");
+    let report = bench.report().await;
+    let end = json!([{"job": "j", "attempt": 1, "code": 137}]);
+    assert_eq!(report.body["completed"], end);
     report.answer(
         200,
         &answer(&json!({"completed": [accepted("j", 1, "complete")]})),
     );
-    bench.finished().await.expect("in order");
+    bench.leave().await;
+    let departure = bench.finished().await.expect("it was told to");
+    let one_stopped = Departure {
+        stopped: 1,
+        unreported: 0,
+    };
+    assert_eq!(departure, one_stopped);
 }
 
 #[tokio::test]
@@ -509,7 +602,7 @@ async fn an_executor_that_panics_is_an_end() {
     let mut bench = Bench {
         node,
         runs,
-        drain: None,
+        orders: watch::channel(Order::Work).0,
         worker,
     };
     bench

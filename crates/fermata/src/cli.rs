@@ -9,7 +9,8 @@ use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
 use crate::worker::group;
 use crate::{
-    cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server, worker,
+    audit, cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server,
+    worker,
 };
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
@@ -47,6 +48,8 @@ enum Command {
     Become(group::BecomeArgs),
     #[command(hide = true, name = "watch-command")]
     Watch(exec::WatchArgs),
+    #[command(hide = true)]
+    WatchForWorker,
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -59,6 +62,8 @@ enum Command {
     Server(server::ServerArgs),
     /// The nodes of the cluster, and changes of them
     Cluster(cluster::ClusterArgs),
+    /// Who changed what, and when
+    Audit(audit::AuditArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -98,12 +103,14 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Worker(args) => worker::run(args),
         Command::Become(args) => group::become_command(&args),
         Command::Watch(args) => return exec::watch(&args),
+        Command::WatchForWorker => worker::warden::watch(),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),
         Command::Override(args) => overrides::run(&args, screen),
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
+        Command::Audit(args) => audit::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
     };
     done.map(|()| ExitCode::SUCCESS)

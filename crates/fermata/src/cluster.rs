@@ -5,7 +5,7 @@ use fermata_api::cluster::{ClusterView, MemberBody, NodeView, Role};
 
 use crate::error::CommandError;
 use crate::remote::{RemoteArgs, block_on};
-use crate::screen::{Screen, Tone, word};
+use crate::screen::{Screen, Tone, printable, word};
 use crate::table::{Cell, cell, maybe, table};
 
 /// What to do with the cluster.
@@ -92,12 +92,22 @@ fn described(view: &ClusterView, screen: Screen) -> String {
     );
     let rows: Vec<_> = view.nodes.iter().map(row).collect();
     let heading = [
-        "NODE", "ROLE", "VOTES", "LOG", "APPLIED", "LAG", "CLIENTS", "PEERS", "ZONE", "SKEW",
+        "NODE", "ROLE", "VOTES", "TERM", "LOG", "APPLIED", "LAG", "CLIENTS", "PEERS", "ZONE",
+        "TZDB", "SKEW",
     ];
-    head + &table(screen, heading, &rows)
+    let warnings: String = view
+        .warnings
+        .iter()
+        .map(|warning| {
+            let word = screen.paint(Tone::Bad, "warning");
+            format!("\n{word}: {}", printable(&warning.detail))
+        })
+        .collect();
+    let end = if warnings.is_empty() { "" } else { "\n" };
+    head + &table(screen, heading, &rows) + &warnings + end
 }
 
-fn row(node: &NodeView) -> [Cell; 10] {
+fn row(node: &NodeView) -> [Cell; 12] {
     let tone = match node.role {
         Role::Leader => Tone::Good,
         Role::Follower => Tone::Plain,
@@ -108,12 +118,14 @@ fn row(node: &NodeView) -> [Cell; 10] {
         cell(node.id),
         Cell::new(tone, word(&node.role)),
         cell(if node.voter { "yes" } else { "no" }),
+        maybe(node.term),
         maybe(node.last_index),
         maybe(node.applied),
         maybe(node.lag),
         maybe(node.client_url.as_ref()),
         cell(&node.peer_address),
         maybe(node.time_zone.as_ref()),
+        maybe(node.tzdb.as_ref()),
         maybe(node.clock_skew_ms.map(|skew_ms| format!("{skew_ms} ms"))),
     ]
 }

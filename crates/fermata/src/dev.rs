@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fermata_client::worker::Order;
 use tempfile::TempDir;
+use tokio::sync::watch;
 
 use crate::error::CommandError;
 use crate::logging::LogArgs;
@@ -13,7 +15,7 @@ use crate::node::{self, Addresses};
 use crate::remote::RemoteArgs;
 use crate::screen::{Screen, Tone};
 use crate::settings::{Given, LISTEN_DEFAULT, PEER_LISTEN_DEFAULT};
-use crate::worker::{self, Execution, Registration};
+use crate::worker::{self, Execution, Registration, Warden, Worker};
 
 /// The worker's server.
 const SERVER: &str = "dev";
@@ -72,6 +74,7 @@ pub(crate) fn run(args: DevArgs, screen: Screen) -> Result<(), CommandError> {
         server: SERVER.to_owned(),
         command,
         grace: GRACE,
+        warden: Warden::start()?,
         journal: None,
     };
     let registration = Registration {
@@ -83,10 +86,28 @@ pub(crate) fn run(args: DevArgs, screen: Screen) -> Result<(), CommandError> {
         screen.show(&addresses, |screen| {
             welcome(&addresses, &data, temporary.is_some(), screen)
         })?;
-        let worked = worker::work(client, registration, execution, ending).await;
+        let worker = Worker {
+            client,
+            registration,
+            execution,
+            drain_timeout: None,
+        };
+        let worked = worker::work(worker, orders(ending)).await;
         drop(temporary);
         worked
     })
+}
+
+/// The worker drains when the node is to end; the next signal ends both at once.
+fn orders(mut ending: watch::Receiver<bool>) -> watch::Receiver<Order> {
+    let (order, orders) = watch::channel(Order::Work);
+    tokio::spawn(async move {
+        // Whoever could ask for it being gone asks for it.
+        let _ = ending.wait_for(|is_ending| *is_ending).await;
+        order.send_replace(Order::Drain);
+        order.closed().await;
+    });
+    orders
 }
 
 fn temporary_folder() -> Result<(PathBuf, Option<TempDir>), CommandError> {

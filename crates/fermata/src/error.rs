@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use fermata_api::jobs::{AbortReason, JobState, JobView};
 use fermata_api::problem::{Problem, RetryWith};
+use fermata_api::servers::ServerView;
 use fermata_client::worker::WorkerError;
 use fermata_client::{ClientError, PermitError};
 use fermata_server::ServeError;
@@ -28,7 +29,7 @@ Exit codes:
   4  refused by the cluster: a limit, a conflict or a rule; nothing was done
   5  unavailable: no node could do it; nothing was done
   6  unknown: it may have been done; the same with the same id can be repeated
-  7  not yet: `--timeout` ended before the job had come so far
+  7  not yet: `--timeout` ended before the job, or the server's drain, had come so far
 `fermata exec` has codes of its own, beside those of its command: see its help";
 
 /// Why a command did not do what it was asked for.
@@ -129,6 +130,29 @@ pub(crate) enum CommandError {
     /// The worker gave up.
     #[error(transparent)]
     Worker(Box<WorkerError>),
+    /// The wait ended before the server was drained.
+    #[error(
+        "server {} has {} jobs and its worker is {} after {timeout_s} s",
+        server.id,
+        server.starting + server.active,
+        if server.online { "there" } else { "gone" }
+    )]
+    NotDrained {
+        /// The server.
+        server: Box<ServerView>,
+        /// How long it was waited for.
+        timeout_s: u64,
+    },
+    /// The worker left before everything had ended and was reported.
+    #[error(
+        "the worker left early: {stopped} jobs were stopped, {unreported} ends were not reported"
+    )]
+    CutShort {
+        /// Jobs that were stopped for it.
+        stopped: usize,
+        /// Ends that no node took.
+        unreported: usize,
+    },
     /// The job that was waited for did not end with code 0.
     #[error("job {} {}", job.id, end_of(job))]
     JobFailed {
@@ -208,12 +232,13 @@ impl CommandError {
             Self::Permit(error) => permit_exit_code(error),
             Self::PermitLost => 76,
             Self::BeforeCommand(_) => 125,
-            Self::NotYet { .. } => 7,
+            Self::NotYet { .. } | Self::NotDrained { .. } => 7,
             Self::Edge(_)
             | Self::Unwritable { .. }
             | Self::System { .. }
             | Self::Answer(_)
             | Self::JobFailed { .. }
+            | Self::CutShort { .. }
             | Self::Interrupted
             | Self::Demo(_) => 1,
         }

@@ -4,12 +4,14 @@ use std::io::{IsTerminal, stderr};
 
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::FmtSpan;
 
 use crate::error::CommandError;
 
 /// What is logged where nothing else is said: of Raft and its log, what is wrong; how they get
-/// about their work is theirs.
-const FILTER_DEFAULT: &str = "info,openraft=error,chunked_wal=error,raft_log=warn";
+/// about their work is theirs. Spans of rates (S44) are for whoever asks for them.
+const FILTER_DEFAULT: &str =
+    "info,fermata::rate_limit=off,openraft=error,chunked_wal=error,raft_log=warn";
 
 /// What is logged where nothing else is said by what stands before another's command: only what
 /// goes wrong.
@@ -78,6 +80,7 @@ fn start(filter: String, format: Option<LogFormat>) -> Result<(), CommandError> 
     let is_plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let subscriber = tracing_subscriber::fmt()
         .with_env_filter(parsed)
+        .with_span_events(FmtSpan::CLOSE)
         .with_ansi(stderr().is_terminal() && !is_plain)
         .with_writer(stderr);
     match format.unwrap_or_default() {

@@ -1,8 +1,11 @@
 //! `fermata server`: where jobs are executed.
 
+use std::time::Duration;
+
 use clap::Subcommand;
 use fermata_api::servers::{ServerBody, ServerView};
 use fermata_client::Client;
+use tokio::time::{Instant, sleep};
 
 use crate::error::CommandError;
 use crate::event::enabled;
@@ -10,12 +13,17 @@ use crate::remote::{ListArgs, RemoteArgs, block_on, more};
 use crate::screen::{Screen, Tone};
 use crate::table::{Cell, cell, maybe, table};
 
+/// How often a server that drains is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 /// What to do with servers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   fermata server list
-  fermata server disable w1     let it end what it runs, and take nothing new")]
+  fermata server disable w1           let it end what it runs, and take nothing new
+  fermata server drain w1 --wait      the same; its worker leaves; come back when it is gone
+  fermata server enable w1            when the machine is back")]
 pub(crate) struct ServerArgs {
     #[command(flatten)]
     remote: RemoteArgs,
@@ -33,6 +41,26 @@ enum ServerAction {
         #[arg(required = true)]
         id: Vec<String>,
     },
+    /// Empty servers: they are disabled, their workers finish what runs, and leave
+    ///
+    /// What a worker was offered and has not confirmed starts elsewhere. A worker that is started
+    /// again gets nothing until its server is enabled.
+    Drain {
+        /// The servers
+        #[arg(required = true)]
+        id: Vec<String>,
+        /// Wait until they have no jobs and their workers are gone
+        #[arg(long)]
+        wait: bool,
+        /// Give up the wait after so many seconds, with exit code 7
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            requires = "wait",
+            value_parser = clap::value_parser!(u64).range(1..)
+        )]
+        timeout: Option<u64>,
+    },
     /// Let servers take no new jobs; what they run goes on
     Disable {
         /// The servers
@@ -47,6 +75,19 @@ pub(crate) fn run(args: &ServerArgs, screen: Screen) -> Result<(), CommandError>
         match &args.action {
             ServerAction::List(list) => show_list(&client, list, screen).await,
             ServerAction::Enable { id } => set_enabled(&client, id, true, screen).await,
+            ServerAction::Drain { id, wait, timeout } => {
+                for id in id {
+                    client.drain_server(id).await?;
+                }
+                let end = Patience {
+                    since: Instant::now(),
+                    timeout_s: *timeout,
+                };
+                for id in id {
+                    show_drained(&client, id, wait.then_some(end), screen).await?;
+                }
+                Ok(())
+            }
             ServerAction::Disable { id } => set_enabled(&client, id, false, screen).await,
         }
     })
@@ -74,6 +115,45 @@ async fn set_enabled(
     Ok(())
 }
 
+/// How long a drain is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    since: Instant,
+    timeout_s: Option<u64>,
+}
+
+async fn show_drained(
+    client: &Client,
+    id: &str,
+    patience: Option<Patience>,
+    screen: Screen,
+) -> Result<(), CommandError> {
+    let mut server = client.server(id).await?;
+    let is_over = |server: &ServerView| server.starting + server.active == 0 && !server.online;
+    if let Some(Patience { since, timeout_s }) = patience {
+        while !is_over(&server) {
+            if let Some(timeout_s) = timeout_s
+                && since.elapsed() >= Duration::from_secs(timeout_s)
+            {
+                return Err(CommandError::NotDrained {
+                    server: Box::new(server),
+                    timeout_s,
+                });
+            }
+            sleep(LOOK_EVERY).await;
+            server = client.server(id).await?;
+        }
+    }
+    screen.show_next(&server, |_| {
+        if is_over(&server) {
+            format!("{id} drained\n")
+        } else {
+            let running = server.starting + server.active;
+            format!("{id} drains: {running} jobs to finish\n")
+        }
+    })
+}
+
 async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(), CommandError> {
     let page = list
         .gather_plain(async |query| client.servers(&query).await)
@@ -89,7 +169,10 @@ async fn show_list(client: &Client, list: &ListArgs, screen: Screen) -> Result<(
 
 fn row(server: &ServerView) -> [Cell; 8] {
     let online = if server.online {
-        Cell::new(Tone::Good, "yes")
+        match server.draining {
+            true => Cell::new(Tone::Busy, "draining"),
+            false => Cell::new(Tone::Good, "yes"),
+        }
     } else {
         Cell::new(Tone::Bad, "no")
     };

@@ -9,7 +9,7 @@ use crate::fleet::Wanted;
 use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Tickets};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::{Move, Reason, Standing};
+use crate::outcome::{Move, RateOutcome, Reason, Standing};
 use crate::scope::Gate;
 use crate::state::{Pool, Turn};
 use crate::terms::Rules;
@@ -174,6 +174,9 @@ impl Pool {
             taken.push(self.take_start(scope, bucket.settings, number));
         }
         self.header.stats.acquired += taken.as_slice().len() as u64;
+        for ticket in taken.as_slice() {
+            self.tell_check(ticket.scope, interned, RateOutcome::Acquired, turn);
+        }
         let head = self.scopes.change(&pool, |scope| {
             scope.running += 1;
             scope.head
@@ -252,6 +255,19 @@ impl Pool {
             fleet.place(&server.definition.id, number, Some(server));
             given
         })
+    }
+
+    /// Tells of the rate that was shut, if it was one.
+    pub(crate) fn tell_shut(
+        &self,
+        shut: Shut,
+        interned: &Interned,
+        outcome: RateOutcome,
+        turn: &mut Turn,
+    ) {
+        if let Gate::Rate(scope) = shut.gate {
+            self.tell_check(scope, interned, outcome, turn);
+        }
     }
 
     /// True where a job's event was deleted (S10).

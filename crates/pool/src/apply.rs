@@ -7,6 +7,7 @@
 //! Caveat: within one entry at most [`MOVES_PER_ENTRY_MAX`] heads and due jobs are considered. What
 //! is left is due at once: [`Pool::next_deadline`] says so.
 
+use crate::audit::nested_actor;
 use crate::command::{Command, Entry, Holder};
 use crate::job::{JobNumber, Note, PutBackCause, ServerNumber, State};
 use crate::outcome::{Applied, JobOutcome, NotLeader, Outcome, Reason, Refusal};
@@ -50,6 +51,12 @@ impl Pool {
         pool
     }
 
+    /// Whether the rates that decide about starts are told of in [`Applied::checks`]. It is no part
+    /// of the state: off, it costs nothing.
+    pub fn record_rate_checks(&mut self, recorded: bool) {
+        self.records_rate_checks = recorded;
+    }
+
     /// Applies one entry of the log, which stands there at `index`.
     pub fn apply(&mut self, index: u64, entry: &Entry) -> Applied {
         let mut turn = Turn {
@@ -57,6 +64,7 @@ impl Pool {
             starts: 0,
             budget: MOVES_PER_ENTRY_MAX,
             moves: Vec::with_capacity(entry.commands.len()),
+            checks: Vec::new(),
         };
         let takes_over = matches!(entry.commands.first(), Some(Command::Takeover))
             && entry.claim > self.header.claim;
@@ -79,13 +87,14 @@ impl Pool {
             at: self.now(),
             outcomes,
             moves: turn.moves,
+            checks: turn.checks,
         }
     }
 
     fn carry_out(&mut self, commands: &[Command], turn: &mut Turn) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
-            let answer = self.command(command, turn);
+            let answer = self.audited(command, turn);
             self.examine(turn);
             outcomes.push(match answer {
                 Ok(Answer::Plain(outcome)) => outcome,
@@ -236,8 +245,13 @@ impl Pool {
         self.examine(turn);
     }
 
-    fn command(&mut self, command: &Command, turn: &mut Turn) -> Result<Answer, Refusal> {
+    pub(crate) fn command(
+        &mut self,
+        command: &Command,
+        turn: &mut Turn,
+    ) -> Result<Answer, Refusal> {
         match command {
+            Command::By { .. } => Err(nested_actor()),
             Command::Launch(launch) => self.launch(launch, turn),
             Command::Started { job, attempt, from } => {
                 self.started(job, *attempt, from.as_ref(), turn)
@@ -255,6 +269,11 @@ impl Pool {
             }
             Command::CallerSeen { job } => self.caller_seen(job),
             Command::LeaseExpired { job } => self.lease_expired(job, turn),
+            Command::StartActionFailed {
+                job,
+                attempt,
+                description,
+            } => self.start_action_failed(job, *attempt, description, turn),
             other => self.command_beside_jobs(other, turn).map(Answer::Plain),
         }
     }
@@ -296,20 +315,29 @@ impl Pool {
                 };
                 Ok(Outcome::Done)
             }
-            // A takeover has happened before the entry's commands; the rest name jobs.
+            Command::DrainServer { server } => self.drain_server(server, turn),
+            Command::ServerDraining(holder) => {
+                let number = self.current_life(holder)?;
+                Ok(self.drain(number, turn))
+            }
+            // A takeover has happened before the entry's commands, a change of members elsewhere;
+            // the rest name jobs or wrap what does not.
             Command::Takeover
+            | Command::MembersChanged(_)
+            | Command::By { .. }
             | Command::Launch(_)
             | Command::Started { .. }
             | Command::Completed { .. }
             | Command::Cancel { .. }
             | Command::AttemptMissing { .. }
             | Command::CallerSeen { .. }
-            | Command::LeaseExpired { .. } => Ok(Outcome::Done),
+            | Command::LeaseExpired { .. }
+            | Command::StartActionFailed { .. } => Ok(Outcome::Done),
         }
     }
 
     /// The job and whether the attempt named is its current one, which its sender holds (S14).
-    fn attempt_of(
+    pub(crate) fn attempt_of(
         &self,
         job: &str,
         attempt: u32,
@@ -438,14 +466,19 @@ impl Pool {
     }
 
     /// Puts back what a server holds in `starting`.
-    fn put_back_starting(&mut self, server: ServerNumber, turn: &mut Turn) {
+    pub(crate) fn put_back_starting(
+        &mut self,
+        server: ServerNumber,
+        cause: PutBackCause,
+        turn: &mut Turn,
+    ) {
         for number in self.held_numbers(server) {
             if self
                 .jobs
                 .get(&number)
                 .is_some_and(|job| matches!(job.state, State::Starting(_)))
             {
-                self.put_back(number, PutBackCause::ServerOffline, turn);
+                self.put_back(number, cause, turn);
             }
         }
     }
@@ -477,13 +510,14 @@ impl Pool {
         if server.incarnation.as_ref() != Some(&holder.incarnation) {
             // Offline first, so that what the old life held does not come back to it.
             self.change_server(number, |server| server.online = false);
-            self.put_back_starting(number, turn);
+            self.put_back_starting(number, PutBackCause::ServerOffline, turn);
             self.give_up_active(number, turn);
         }
         let (now, takeovers) = (self.now(), self.header.takeovers);
         self.change_server(number, |server| {
             let life = Some(holder.incarnation.clone());
             if server.incarnation != life {
+                server.draining = false;
                 server
                     .superseded
                     .extend(core::mem::replace(&mut server.incarnation, life));
@@ -501,7 +535,7 @@ impl Pool {
     fn server_offline(&mut self, holder: &Holder, turn: &mut Turn) -> Result<Outcome, Refusal> {
         let number = self.current_life(holder)?;
         self.change_server(number, |server| server.online = false);
-        self.put_back_starting(number, turn);
+        self.put_back_starting(number, PutBackCause::ServerOffline, turn);
         Ok(Outcome::Done)
     }
 
@@ -519,7 +553,7 @@ impl Pool {
             .number(server)
             .ok_or(Refusal::UnknownServer)?;
         self.change_server(number, |server| server.online = false);
-        self.put_back_starting(number, turn);
+        self.put_back_starting(number, PutBackCause::ServerOffline, turn);
         self.give_up_active(number, turn);
         if let Some(gone) = self.servers.remove(&number) {
             self.index
@@ -579,7 +613,7 @@ impl Pool {
 }
 
 /// A description, cut where it is too long.
-fn cut(description: &str) -> Box<str> {
+pub(crate) fn cut(description: &str) -> Box<str> {
     let most = crate::command::DESCRIPTION_BYTES_MAX;
     let end = (0..=most.min(description.len()))
         .rev()

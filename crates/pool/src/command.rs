@@ -158,7 +158,62 @@ pub enum Command {
     },
     /// The counters begin again.
     ResetStats,
+    /// An operator's command, with who it was.
+    By {
+        /// The name by which the edge knows the operator, at most
+        /// [`ACTOR_BYTES_MAX`](crate::audit::ACTOR_BYTES_MAX).
+        actor: Box<str>,
+        /// The command; not of this kind again.
+        command: Box<Command>,
+    },
+    /// The members are changed, which is Raft's to do: this leaves the record of it.
+    MembersChanged(MemberChange),
+    /// A server is to be emptied: it is disabled, what it holds in `starting` is put back, and its
+    /// worker ends what runs and leaves.
+    DrainServer {
+        /// The server.
+        server: Box<str>,
+    },
+    /// A server's worker takes nothing new in this life: what it holds in `starting` is put back.
+    ServerDraining(Holder),
+    /// The start action of an attempt failed before it was handed out, and its event says that the
+    /// job must not run then: it ends with [`CODE_NOT_BEGUN`].
+    StartActionFailed {
+        /// The job.
+        job: Box<str>,
+        /// The attempt.
+        attempt: u32,
+        /// What went wrong; cut at [`DESCRIPTION_BYTES_MAX`].
+        description: Box<str>,
+    },
 }
+
+/// What became of the members.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MemberChange {
+    /// A node was added.
+    Added {
+        /// The node.
+        node: u64,
+        /// Where its peers reach it.
+        peer: Box<str>,
+    },
+    /// A node was removed.
+    Removed {
+        /// The node.
+        node: u64,
+    },
+    /// A leader was told to hand over.
+    HandedOver {
+        /// The leader.
+        from: u64,
+        /// To whom; none: whoever is least behind.
+        to: Option<u64>,
+    },
+}
+
+/// The exit code of an attempt that could not be begun, whatever its command.
+pub const CODE_NOT_BEGUN: i32 = 125;
 
 /// Longest description of an end, in bytes (S11).
 pub const DESCRIPTION_BYTES_MAX: usize = 4_096;
@@ -224,9 +279,9 @@ pub struct Launch {
     /// Stand for the event's: JSON, kept as the bytes that came.
     #[serde(with = "serde_bytes")]
     pub params: Option<Box<[u8]>>,
-    /// What the parameters hash to as parsed, whatever their spelling: by this, where it is given,
-    /// requests are compared (S40).
-    pub params_hash: Option<u64>,
+    /// What the request hashes to as parsed and before defaults, whatever its spelling: by this
+    /// alone, where it is given, requests are compared (S40).
+    pub request_hash: Option<u64>,
     /// First in precedence (S7).
     pub limits: Vec<Limit>,
     /// Stand for the event's; an empty list is as if absent.
@@ -283,6 +338,50 @@ pub enum ResolveLimits {
     FirstStart,
 }
 
+/// What becomes of a job whose start action fails.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum OnFailure {
+    /// It ends with [`CODE_NOT_BEGUN`], which may be retried (S49).
+    #[default]
+    Abort,
+    /// It goes on as if the action had succeeded.
+    Continue,
+}
+
+/// A header of a start action's request.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Header {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its value.
+    pub value: Box<str>,
+}
+
+/// An HTTP request that the leader makes between the start of a job and its hand-out (S13). To
+/// the pool it is text that it keeps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct StartAction {
+    /// Where it goes, `http://…`, at most [`URL_BYTES_MAX`].
+    pub url: Box<str>,
+    /// Further headers, at most [`HEADERS_MAX`].
+    pub headers: Vec<Header>,
+    /// How long it may take, in seconds, 1 to [`ACTION_TIMEOUT_S_MAX`].
+    pub timeout_s: u32,
+    /// What becomes of the job if it fails.
+    pub on_failure: OnFailure,
+}
+
+/// Longest URL of a start action, in bytes.
+pub const URL_BYTES_MAX: usize = 2_048;
+/// Most headers of a start action.
+pub const HEADERS_MAX: usize = 16;
+/// Longest name or value of a header of a start action, in bytes.
+pub const HEADER_BYTES_MAX: usize = 1_024;
+/// Longest time that a start action may take, in seconds.
+pub const ACTION_TIMEOUT_S_MAX: u64 = 300;
+
 /// A named definition of jobs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
@@ -311,6 +410,8 @@ pub struct Event {
     pub nodes: Vec<Node>,
     /// When limits are fixed.
     pub resolve: ResolveLimits,
+    /// What the leader does between a start and its hand-out.
+    pub on_start: Option<Box<StartAction>>,
 }
 
 /// A node of a workflow.

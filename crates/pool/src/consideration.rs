@@ -7,7 +7,7 @@ use crate::admission::Shut;
 use crate::job::{JobNumber, Note, ScopeNumber, ServerNumber};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{RateOutcome, Reason};
 use crate::queue::{job_of, order_of};
 use crate::state::{Pool, Turn};
 use crate::time::Instant;
@@ -121,9 +121,35 @@ impl Pool {
             Verdict::Abort(reason) => {
                 let skipped = reason == Reason::RateLimited;
                 self.header.stats.skipped += u64::from(skipped);
+                if skipped && self.records_rate_checks {
+                    self.tell_skipped(pool, &interned, turn);
+                }
                 self.end(number, Err(reason), "".into(), turn);
             }
-            Verdict::Queue(shut) => self.let_wait(number, pool, order, shut, turn),
+            Verdict::Queue(shut) => {
+                if let Some(shut) = shut {
+                    self.tell_shut(shut, &interned, RateOutcome::Throttled, turn);
+                }
+                self.let_wait(number, pool, order, shut, turn);
+            }
+        }
+    }
+
+    /// Tells of the rate for which a job is aborted: one of its own, or, where it is held only by
+    /// those ahead of it, the head's (S16).
+    fn tell_skipped(&self, pool: ScopeNumber, interned: &Interned, turn: &mut Turn) {
+        let (place, at) = (turn.place(), self.now());
+        if let Err(shut) = self.look_at_gates(pool, interned, place, at) {
+            self.tell_shut(shut, interned, RateOutcome::Skipped, turn);
+            return;
+        }
+        let head = self.scopes.get(&pool).and_then(|scope| scope.head);
+        let Some(head) = head.and_then(|head| self.jobs.get(&head.job)) else {
+            return;
+        };
+        let interned = self.interned(head);
+        if let Err(shut) = self.look_at_gates(pool, &interned, place, at) {
+            self.tell_shut(shut, &interned, RateOutcome::Skipped, turn);
         }
     }
 

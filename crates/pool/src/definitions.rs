@@ -1,8 +1,9 @@
 //! Definitions: events, categories, servers, settings and overrides, as they are put and deleted.
 
 use crate::command::{
-    CATEGORIES_MAX, Category, EVENTS_MAX, Event, EventKind, GROUPS_MAX, NODES_MAX, OVERRIDES_MAX,
-    Override, PARAMS_BYTES_MAX, SERVERS_MAX, ServerDefinition, Settings, TITLE_BYTES_MAX,
+    ACTION_TIMEOUT_S_MAX, CATEGORIES_MAX, Category, EVENTS_MAX, Event, EventKind, GROUPS_MAX,
+    HEADER_BYTES_MAX, HEADERS_MAX, NODES_MAX, OVERRIDES_MAX, Override, PARAMS_BYTES_MAX,
+    SERVERS_MAX, ServerDefinition, Settings, StartAction, TITLE_BYTES_MAX, URL_BYTES_MAX,
 };
 use crate::id::{check_id, check_scope_name};
 use crate::job::ServerNumber;
@@ -44,6 +45,9 @@ impl Event {
         check_targets("targets", &self.targets)?;
         check_priority(self.priority)?;
         check_params(self.params.as_deref(), params_bytes_max)?;
+        if let Some(action) = &self.on_start {
+            action.check().map_err(|fault| fault.under("on_start"))?;
+        }
         if self.kind == EventKind::Event && !self.nodes.is_empty() {
             return Err(InvalidField::new(
                 "nodes",
@@ -80,6 +84,36 @@ impl Event {
             }
         }
         Ok(())
+    }
+}
+
+impl StartAction {
+    /// Checks its bounds (S6); whether the URL and the headers are well-formed the edge knows.
+    ///
+    /// # Errors
+    /// The first field that breaks a rule.
+    pub fn check(&self) -> Result<(), InvalidField> {
+        let url = &*self.url;
+        if !url.starts_with("http://") || url.len() > URL_BYTES_MAX {
+            let given = format!("{} bytes, {url:.64?}", url.len());
+            let allowed = format!("http://HOST[:PORT]/PATH of at most {URL_BYTES_MAX} bytes");
+            return Err(InvalidField::new("url", given, allowed));
+        }
+        if self.headers.len() > HEADERS_MAX {
+            let given = format!("{} headers", self.headers.len());
+            let allowed = format!("at most {HEADERS_MAX}");
+            return Err(InvalidField::new("headers", given, allowed));
+        }
+        for header in &self.headers {
+            let longest = header.name.len().max(header.value.len());
+            if longest > HEADER_BYTES_MAX {
+                let allowed = format!("names and values of at most {HEADER_BYTES_MAX} bytes");
+                let given = format!("{longest} bytes");
+                return Err(InvalidField::new("headers", given, allowed));
+            }
+        }
+        let timeout_s = u64::from(self.timeout_s);
+        within("timeout_s", timeout_s, 1, ACTION_TIMEOUT_S_MAX)
     }
 }
 
@@ -322,6 +356,8 @@ impl Pool {
         self.change_server(number, |server| {
             server.definition = definition.clone();
             server.revision += 1;
+            // Who enables a server wants it to work; a worker that leaves says so again.
+            server.draining &= !definition.enabled;
             revision = server.revision;
         });
         self.offer_server(number);

@@ -4,12 +4,14 @@
 //! the server and, for an attempt that never became active, the starts that it took. Whatever is
 //! freed is offered to those who wait for it.
 
+use crate::apply::{Answer, cut};
+use crate::command::CODE_NOT_BEGUN;
 use crate::digest::hash_of;
 use crate::job::{
     Attempt, End, Job, JobNumber, LastAttempt, Note, PutBackCause, ScopeNumber, State,
 };
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{Reason, Refusal};
 use crate::rates::SWEPT_PER_ENTRY_MAX;
 use crate::state::{Pool, Turn};
 use crate::terms::Retry;
@@ -209,6 +211,26 @@ impl Pool {
             }
         }
         self.moved_from(number, server, turn);
+    }
+
+    /// The start action of an attempt failed before it was handed out: the job must not run. Its
+    /// start is given back, for it never became active (S31).
+    pub(crate) fn start_action_failed(
+        &mut self,
+        job: &str,
+        attempt: u32,
+        description: &str,
+        turn: &mut Turn,
+    ) -> Result<Answer, Refusal> {
+        let number = self.attempt_of(job, attempt, None)?;
+        match self.jobs.get(&number).map(|job| &job.state) {
+            Some(State::Starting(_)) => {
+                self.end(number, Ok(CODE_NOT_BEGUN), cut(description), turn);
+                Ok(Answer::first(number))
+            }
+            Some(State::Ended(_)) => Err(Refusal::Final),
+            _ => Err(Refusal::StaleAttempt),
+        }
     }
 
     /// Counts the delayed members of a pool.

@@ -27,7 +27,7 @@ use crate::admission::Shut;
 use crate::job::{JobNumber, KindNumber, ScopeNumber, ServerNumber};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::Reason;
+use crate::outcome::{RateOutcome, Reason};
 use crate::queue::{job_of, order_of};
 use crate::scope::{Gate, Head, Waits};
 use crate::state::{Pool, Source, Turn};
@@ -281,14 +281,20 @@ impl Pool {
                 self.dequeue(number, pool);
                 self.start(number, pool, &interned, server, turn);
             }
-            Err(Shut {
-                mode: Some(Mode::Skip),
-                ..
-            }) if !put_back => {
+            Err(
+                shut @ Shut {
+                    mode: Some(Mode::Skip),
+                    ..
+                },
+            ) if !put_back => {
                 self.header.stats.skipped += 1;
+                self.tell_shut(shut, &interned, RateOutcome::Skipped, turn);
                 self.end(number, Err(Reason::RateLimited), "".into(), turn);
             }
-            Err(shut) => asides.extend(self.let_wait_for(pool, shut)),
+            Err(shut) => {
+                self.tell_shut(shut, &interned, RateOutcome::Throttled, turn);
+                asides.extend(self.let_wait_for(pool, shut));
+            }
         }
     }
 

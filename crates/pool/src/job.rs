@@ -324,6 +324,8 @@ pub enum PutBackCause {
     Takeover,
     /// Its server went offline, or came back as another incarnation (S42).
     ServerOffline,
+    /// Its server is being emptied.
+    ServerDraining,
 }
 
 /// One difference between members of a pool (S35).

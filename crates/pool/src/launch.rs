@@ -75,20 +75,18 @@ pub(crate) fn check_params(params: Option<&[u8]>, bytes_max: u32) -> Result<(), 
 impl Launch {
     /// What tells this request from another under the same id (S40).
     pub(crate) fn fingerprint(&self) -> u64 {
-        let params = self
-            .params
-            .as_ref()
-            .map(|params| self.params_hash.unwrap_or(hash_of(params)));
-        hash_of(&(
-            (
-                &self.event,
-                self.priority,
-                params,
-                &self.limits,
-                &self.targets,
-            ),
-            (self.delay_s, &self.parent, self.executor, self.lease_s),
-        ))
+        self.request_hash.unwrap_or_else(|| {
+            hash_of(&(
+                (
+                    &self.event,
+                    self.priority,
+                    &self.params,
+                    &self.limits,
+                    &self.targets,
+                ),
+                (self.delay_s, &self.parent, self.executor, self.lease_s),
+            ))
+        })
     }
 
     /// Checks everything that can be checked without the state (S6, S11).
@@ -146,14 +144,22 @@ fn pool_name<'a>(interned: &'a Interned, parent: Option<&Parent>, id: &str) -> C
 }
 
 impl Pool {
+    /// Whether the launch's id is that of a job which another request launched (S40).
+    #[must_use]
+    pub fn is_id_conflict(&self, launch: &Launch) -> bool {
+        let known = self.number_of_job(&launch.id);
+        known
+            .and_then(|number| self.jobs.get(&number))
+            .is_some_and(|job| job.fingerprint != launch.fingerprint())
+    }
+
     pub(crate) fn launch(&mut self, launch: &Launch, turn: &mut Turn) -> Result<Answer, Refusal> {
         let fingerprint = launch.fingerprint();
         if let Some(number) = self.number_of_job(&launch.id) {
-            let known = self.jobs.get(&number).map(|job| job.fingerprint);
-            return if known == Some(fingerprint) {
-                Ok(Answer::again(number))
-            } else {
+            return if self.is_id_conflict(launch) {
                 Err(Refusal::IdConflict)
+            } else {
+                Ok(Answer::again(number))
             };
         }
         let definition = self.check_launch(launch)?;
@@ -294,6 +300,7 @@ impl Pool {
                 launch.executor.unwrap_or_default()
             },
             nodes: event.map(|event| event.nodes.clone()).unwrap_or_default(),
+            on_start: event.and_then(|event| event.on_start.clone()),
         })
     }
 

@@ -18,6 +18,7 @@
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
 //!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them. Indexes
 //!   are [`sorted`], [`ranked`] or hashed ([`ids`]).
+//! - [`audit`] keeps who changed what.
 //! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
 //! # What costs what
@@ -40,6 +41,7 @@ extern crate alloc;
 
 mod admission;
 mod apply;
+pub mod audit;
 pub mod command;
 mod consideration;
 mod definitions;

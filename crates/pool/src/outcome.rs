@@ -5,8 +5,9 @@
 //! state.
 
 use crate::command::Claim;
-use crate::limits::InvalidField;
+use crate::limits::{InvalidField, Style};
 use crate::time::Instant;
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -23,6 +24,50 @@ pub struct Applied {
     pub outcomes: Result<Vec<Outcome>, NotLeader>,
     /// Every change of a job's standing, in order.
     pub moves: Vec<Move>,
+    /// The rates that decided about starts, in order, up to [`RATE_CHECKS_PER_ENTRY_MAX`]; empty
+    /// unless somebody asked for them ([`Pool::record_rate_checks`](crate::Pool::record_rate_checks)).
+    pub checks: Vec<RateCheck>,
+}
+
+/// Most checks of rates that one entry tells of; what is beyond is not told.
+pub const RATE_CHECKS_PER_ENTRY_MAX: usize = 10_000;
+
+/// A rate decided about a start (S44): a hint, for those who watch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RateCheck {
+    /// The pool or bucket.
+    pub key: Box<str>,
+    /// The rate in force: most starts per window.
+    pub count: u32,
+    /// The window in force, in seconds.
+    pub window_s: u32,
+    /// Its shape.
+    pub style: Style,
+    /// What it decided.
+    pub outcome: RateOutcome,
+}
+
+/// What a rate decided about a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RateOutcome {
+    /// The start was taken from it.
+    Acquired,
+    /// It was shut, and the job was aborted.
+    Skipped,
+    /// It was shut, and the job waits.
+    Throttled,
+}
+
+impl RateOutcome {
+    /// The word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            RateOutcome::Acquired => "acquired",
+            RateOutcome::Skipped => "skipped",
+            RateOutcome::Throttled => "throttled",
+        }
+    }
 }
 
 /// The entry was made under another claim than the one in force; it changed nothing (S39).

@@ -373,6 +373,12 @@ impl Pool {
         held.filter_map(|(_, number)| self.view_of(*number))
     }
 
+    /// Every attempt in `starting`, in the order in which they are given up.
+    pub fn starting(&self) -> impl Iterator<Item = JobView<'_>> {
+        let starting = self.index.starting.iter();
+        starting.filter_map(|(_, number)| self.view_of(*number))
+    }
+
     /// An event by its id.
     #[must_use]
     pub fn event(&self, id: &str) -> Option<Stored<'_, Event>> {

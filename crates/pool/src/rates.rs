@@ -6,8 +6,10 @@
 
 use crate::command::Override;
 use crate::job::{JobNumber, ScopeNumber, Ticket};
+use crate::members::Interned;
+use crate::outcome::{RATE_CHECKS_PER_ENTRY_MAX, RateCheck, RateOutcome};
 use crate::scope::Scope;
-use crate::state::{Pool, Source};
+use crate::state::{Pool, Source, Turn};
 use crate::terms::RateSettings;
 use crate::time::Instant;
 use crate::window::{Opening, Window};
@@ -77,6 +79,39 @@ impl Pool {
             scope: number,
             window,
         }
+    }
+
+    /// Tells, if anybody asked, what a rate decided about a start of a job with these limits (S44).
+    pub(crate) fn tell_check(
+        &self,
+        number: ScopeNumber,
+        interned: &Interned,
+        outcome: RateOutcome,
+        turn: &mut Turn,
+    ) {
+        if !self.records_rate_checks || turn.checks.len() >= RATE_CHECKS_PER_ENTRY_MAX {
+            return;
+        }
+        let Some(scope) = self.scopes.get(&number) else {
+            return;
+        };
+        let rules = &interned.rules;
+        let own = || {
+            let bucket = rules.buckets.iter().find(|it| it.name == scope.name);
+            bucket.map(|bucket| bucket.settings).or(rules.rate)
+        };
+        let window = self.live_window(scope, self.now());
+        let Some(settings) = window.map(|window| window.settings).or_else(own) else {
+            return;
+        };
+        let settings = settings.under(scope.sizes.as_ref());
+        turn.checks.push(RateCheck {
+            key: scope.name.clone(),
+            count: settings.rate,
+            window_s: settings.window_s,
+            style: settings.style,
+            outcome,
+        });
     }
 
     /// Gives back a start to the window that it was taken from, if that is still open (S31).

@@ -1,6 +1,9 @@
 //! A server: what was declared of it, and what it is doing.
 
 use crate::command::ServerDefinition;
+use crate::job::{PutBackCause, ServerNumber};
+use crate::outcome::{Outcome, Refusal};
+use crate::state::{Pool, Turn};
 use crate::time::Instant;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -23,6 +26,8 @@ pub struct Server {
     pub superseded: Vec<Box<str>>,
     /// False until it is seen, and once it was silent for too long (S42).
     pub online: bool,
+    /// Whether the worker of this life takes nothing new: it ends what it runs and leaves.
+    pub draining: bool,
     /// The takeover under which it was last seen, counted from 1.
     pub seen_under: u64,
     /// Where its silence counts from unless it was heard under the leader of now: the first
@@ -38,12 +43,40 @@ impl Server {
     /// Units of weight that it has room for now; none where it takes nothing new.
     #[must_use]
     pub fn room(&self) -> u32 {
-        if !self.online || !self.definition.enabled {
+        if !self.online || self.draining || !self.definition.enabled {
             return 0;
         }
         match self.definition.max_jobs {
             None => u32::MAX,
             Some(max_jobs) => max_jobs.saturating_sub(self.used),
         }
+    }
+}
+
+impl Pool {
+    /// A server is to be emptied, and stays so until it is enabled.
+    pub(crate) fn drain_server(
+        &mut self,
+        server: &str,
+        turn: &mut Turn,
+    ) -> Result<Outcome, Refusal> {
+        let number = self
+            .index
+            .fleet
+            .number(server)
+            .ok_or(Refusal::UnknownServer)?;
+        self.change_server(number, |server| {
+            if core::mem::replace(&mut server.definition.enabled, false) {
+                server.revision += 1;
+            }
+        });
+        Ok(self.drain(number, turn))
+    }
+
+    /// A server takes nothing new. What is not confirmed is put back, to start elsewhere.
+    pub(crate) fn drain(&mut self, number: ServerNumber, turn: &mut Turn) -> Outcome {
+        self.change_server(number, |server| server.draining = true);
+        self.put_back_starting(number, PutBackCause::ServerDraining, turn);
+        Outcome::Done
     }
 }

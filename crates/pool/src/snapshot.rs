@@ -8,6 +8,7 @@
 //! It follows from the rows: heads that are due say so, and a gate that is open while somebody
 //! waits for it exists only then.
 
+use crate::audit::AuditRecord;
 use crate::job::{
     Job, JobNumber, KindNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber,
 };
@@ -47,6 +48,8 @@ pub enum Row<'a> {
     Run(u64, Instant, u32),
     /// Which gate the heads of a kind wait for, from the head of this order to the next stretch.
     Stretch(KindNumber, u64, Gate),
+    /// A change by an operator, by its number.
+    Audit(u64, Cow<'a, AuditRecord>),
 }
 
 /// A walk is under way already.
@@ -106,6 +109,7 @@ impl Pool {
             self.params.digest(),
             self.runs.digest(),
             self.stretches.digest(),
+            self.audit.digest(),
         ]
         .into_iter()
         .fold(0, u64::wrapping_add)
@@ -122,6 +126,7 @@ impl Pool {
         self.params.seal();
         self.runs.seal();
         self.stretches.seal();
+        self.audit.seal();
     }
 
     /// Begins to walk the state as it is now, while later entries are applied.
@@ -143,6 +148,7 @@ impl Pool {
         self.params.begin_walk();
         self.runs.begin_walk();
         self.stretches.begin_walk();
+        self.audit.begin_walk();
         Ok(())
     }
 
@@ -205,8 +211,11 @@ impl Pool {
             7 => self.runs.walk(rows_max, |(window, at), starts| {
                 hand_out(&Row::Run(*window, *at, *starts));
             }),
-            _ => self.stretches.walk(rows_max, |(kind, begin), gate| {
+            8 => self.stretches.walk(rows_max, |(kind, begin), gate| {
                 hand_out(&Row::Stretch(*kind, *begin, *gate));
+            }),
+            _ => self.audit.walk(rows_max, |number, it| {
+                hand_out(&Row::Audit(*number, Cow::Borrowed(it)));
             }),
         }
     }
@@ -223,11 +232,12 @@ impl Pool {
         self.params.end_walk();
         self.runs.end_walk();
         self.stretches.end_walk();
+        self.audit.end_walk();
     }
 }
 
 /// The number of the table that is walked last.
-const LAST_TABLE: u8 = 8;
+const LAST_TABLE: u8 = 9;
 
 /// Makes a pool of a snapshot's rows, in the order in which they were handed out.
 #[derive(Debug, Default)]
@@ -286,6 +296,9 @@ impl Restore {
             }
             Row::Run(window, at, starts) => pool.runs.insert((window, at), starts),
             Row::Stretch(kind, begin, gate) => pool.stretches.insert((kind, begin), gate),
+            Row::Audit(number, record) => {
+                pool.audit.insert(number, Box::new(record.into_owned()));
+            }
         }
         Ok(())
     }

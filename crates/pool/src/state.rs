@@ -3,6 +3,7 @@
 //! Everything that a snapshot writes lies in the header or in a table. Everything else is an index:
 //! made again from the tables, and never asked for something that the tables do not say.
 
+use crate::audit::AuditRecord;
 use crate::command::{Category, Claim, Event, Settings};
 use crate::digest::hash_of;
 use crate::fleet::Fleet;
@@ -12,7 +13,7 @@ use crate::job::{
 };
 use crate::kinds::Kinds;
 use crate::members::{Interned, Interner, Members};
-use crate::outcome::{Move, Standing};
+use crate::outcome::{Move, RateCheck, Standing};
 use crate::query::Stats;
 use crate::ranked::Ranked;
 use crate::scope::{Gate, Scope};
@@ -41,8 +42,8 @@ pub struct Header {
     pub takeovers: u64,
     /// The latest stamp.
     pub stamp: Stamp,
-    /// Numbers that were given out last: jobs, terms, scopes, servers, windows,
-    /// kinds.
+    /// Numbers that were given out last: jobs, terms, scopes, servers, windows, kinds, audit
+    /// records.
     pub last: LastNumbers,
     /// The last pick of `round_robin` for launches without an event (S18).
     pub last_pick: Option<Arc<str>>,
@@ -66,6 +67,7 @@ pub struct LastNumbers {
     pub server: u32,
     pub window: u64,
     pub kind: u64,
+    pub audit: u64,
 }
 
 /// An event as it is kept.
@@ -102,8 +104,10 @@ pub struct Pool {
     pub(crate) runs: Runs,
     /// Which gate the heads of a kind wait for: by the kind, and the order of the first of them.
     pub(crate) stretches: Table<(KindNumber, u64), Gate>,
+    pub(crate) audit: Table<u64, Box<AuditRecord>>,
     pub(crate) index: Index,
     pub(crate) walk: Option<crate::snapshot::WalkState>,
+    pub(crate) records_rate_checks: bool,
 }
 
 /// Who makes a head be considered.
@@ -185,6 +189,7 @@ pub(crate) struct Turn {
     /// Heads and due jobs that may still be considered.
     pub(crate) budget: usize,
     pub(crate) moves: Vec<Move>,
+    pub(crate) checks: Vec<RateCheck>,
 }
 
 impl Turn {

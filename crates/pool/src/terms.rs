@@ -4,7 +4,7 @@
 //! jobs launched alike share one [`Terms`], so that a waiting job costs a number, and an edit of
 //! the event changes future jobs only.
 
-use crate::command::{Algo, Executor, Node};
+use crate::command::{Algo, Executor, Node, StartAction};
 use crate::id::bucket_name;
 use crate::limits::{Align, JobLimit, Limit, LimitKind, Mode, RateLimit, Style};
 use alloc::boxed::Box;
@@ -50,6 +50,8 @@ pub struct Terms {
     pub executor: Executor,
     /// The nodes of a workflow job.
     pub nodes: Vec<Node>,
+    /// What the leader does between a start and its hand-out.
+    pub on_start: Option<Box<StartAction>>,
 }
 
 /// The settings of a rate, as declared (S26).

@@ -9,6 +9,7 @@ use fermata_pool::Pool;
 use fermata_pool::command::Entry;
 use fermata_pool::snapshot::{Restore, RestoreError, Row};
 use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hasher};
 
 /// The log of every case, with the name of its file.
 fn logs() -> Vec<(String, Vec<Entry>)> {
@@ -45,6 +46,7 @@ fn over_the_disk(row: &Row<'_>) -> Row<'static> {
         Row::Params(key, it) => Row::Params(key, std::borrow::Cow::Owned(it.into_owned())),
         Row::Run(window, at, starts) => Row::Run(window, at, starts),
         Row::Stretch(kind, begin, gate) => Row::Stretch(kind, begin, gate),
+        Row::Audit(key, it) => Row::Audit(key, std::borrow::Cow::Owned(it.into_owned())),
     }
 }
 
@@ -161,4 +163,73 @@ fn one_walk_at_a_time_and_a_walk_can_be_given_up() {
     assert_eq!(rows, 1, "an empty state has only its header");
     assert!(!pool.walk(1, &mut |_| rows += 1));
     assert!(pool.begin_walk().is_ok());
+}
+
+/// Names the file with the logs that a child process applies.
+const LOGS_VARIABLE: &str = "FERMATA_REPLAY_LOGS";
+
+/// What the logs come to, a line each: the digest of the state, and the hash of the bytes of its
+/// snapshot.
+fn come_to(logs: &[(String, Vec<Entry>)]) -> Vec<String> {
+    let line = |(name, log): &(String, Vec<Entry>)| {
+        let mut pool = Pool::new();
+        for (at, entry) in log.iter().enumerate() {
+            pool.apply(at as u64 + 1, entry);
+        }
+        let mut bytes = DefaultHasher::new();
+        pool.begin_walk().expect("no other walk");
+        while pool.walk(100, &mut |row| {
+            let row = serde_json::to_vec(row).expect("rows can be written");
+            bytes.write(&row);
+        }) {}
+        let (digest, snapshot) = (pool.digest(), bytes.finish());
+        format!("{LINE}{name} {digest:016x} {snapshot:016x}")
+    };
+    logs.iter().map(line).collect()
+}
+
+/// How lines begin that tell what a log comes to.
+const LINE: &str = "log ";
+
+/// Alone, a process agrees with itself; told of a file, it prints what that comes to.
+#[test]
+fn logs_come_to_the_same_again() {
+    let logs = match std::env::var_os(LOGS_VARIABLE) {
+        None => logs(),
+        Some(file) => {
+            let text = std::fs::read_to_string(file).expect("the file with the logs");
+            serde_json::from_str(&text).expect("logs")
+        }
+    };
+    let once = come_to(&logs);
+    assert_eq!(once, come_to(&logs));
+    for line in once {
+        println!("{line}");
+    }
+}
+
+#[test]
+fn another_process_in_another_zone_comes_to_the_same() {
+    let logs = logs();
+    let expected = come_to(&logs);
+    let file = concat!(env!("CARGO_TARGET_TMPDIR"), "/replay-logs.json");
+    let text = serde_json::to_string(&logs).expect("entries can be written");
+    std::fs::write(file, text).expect("a place for the logs");
+    for zone in ["Pacific/Apia", "America/St_Johns", "UTC"] {
+        let this = std::env::current_exe().expect("this program");
+        let child = std::process::Command::new(this)
+            .args(["--exact", "logs_come_to_the_same_again", "--nocapture"])
+            .env(LOGS_VARIABLE, file)
+            .env("TZ", zone)
+            .output()
+            .expect("it runs");
+        assert!(child.status.success(), "{zone}: {child:?}");
+        let said = String::from_utf8_lossy(&child.stdout);
+        // The harness may print the name of the test before the first.
+        let came: Vec<&str> = said
+            .lines()
+            .filter_map(|line| line.find(LINE).map(|at| &line[at..]))
+            .collect();
+        assert_eq!(came, expected, "{zone}");
+    }
 }

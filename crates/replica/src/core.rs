@@ -10,6 +10,7 @@ use crate::driver::{HandOver, Queue};
 use crate::leases::Leases;
 use crate::peer::{Dialer, Forwards, Network};
 use crate::raft::{StoredMembership, TypeConfig};
+use crate::standing::{REPORT_AGE_US_MAX, Report};
 use crate::state_machine::{Shared, StateMachine};
 use crate::store::Recovery;
 use crate::{ForwardedHandler, Leadership, Member, NodeId, Timing};
@@ -46,6 +47,8 @@ pub(crate) struct Core {
     pub(crate) forwarded: OnceLock<ForwardedHandler>,
     pub(crate) time: Clocks,
     seen: Mutex<Seen>,
+    /// What the others said of themselves, and when, in monotonic microseconds.
+    reports: Mutex<HashMap<NodeId, (Report, i64)>>,
     /// Commands that wait to be proposed.
     pub(crate) queue: Queue,
     pub(crate) hand_over: mpsc::Sender<HandOver>,
@@ -106,6 +109,7 @@ impl Core {
             forwarded: OnceLock::new(),
             time: parts.time,
             seen: Mutex::default(),
+            reports: Mutex::default(),
             queue: parts.queue,
             hand_over: parts.hand_over,
             confirmations: parts.confirmations,
@@ -201,6 +205,28 @@ impl Core {
     pub(crate) fn note_clock(&self, node: NodeId, wall_us: i64, monotonic_us: i64) {
         let ahead_us = wall_us.saturating_sub(monotonic_us);
         self.seen().others.insert(node, (ahead_us, monotonic_us));
+    }
+
+    /// Notes what another member said of itself at `monotonic_us` of this member's time.
+    pub(crate) fn note_report(&self, node: NodeId, report: Report, monotonic_us: i64) {
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        // Members that are gone are not kept.
+        reports.retain(|_, (_, at_us)| monotonic_us - *at_us <= REPORT_AGE_US_MAX);
+        reports.insert(node, (report, monotonic_us));
+    }
+
+    /// What another member said of itself, if that is not too long ago.
+    pub(crate) fn report(&self, node: NodeId) -> Option<Report> {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let (report, at_us) = reports.get(&node)?;
+        (self.time.monotonic_us() - at_us <= REPORT_AGE_US_MAX).then(|| report.clone())
+    }
+
+    /// Whether a member has said how it stands within the last so many microseconds.
+    pub(crate) fn has_report(&self, node: NodeId, age_us_max: i64) -> bool {
+        let reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        let said = reports.get(&node);
+        said.is_some_and(|(_, at_us)| self.time.monotonic_us() - at_us <= age_us_max)
     }
 
     /// The leader's stamp for an entry that is made now.

@@ -15,6 +15,7 @@ use crate::core::Core;
 use crate::environment::Environment;
 use crate::leases::Renewal;
 use crate::open::{Flush, Opened, Threads, open};
+use crate::standing;
 use crate::store::{Disk, Folder};
 use crate::{
     Config, ForwardError, HeardError, Leadership, Member, MembershipError, NodeId, ProposeError,
@@ -307,6 +308,20 @@ impl Replica {
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.inner.core)
+    }
+
+    /// How this member stands, after it has asked the others how they do: each has answered, or
+    /// is late.
+    pub async fn survey(&self) -> Status {
+        let core = Arc::clone(&self.inner.core);
+        let asking = self
+            .inner
+            .runtime
+            .spawn(async move { standing::ask_all(&core).await });
+        if asking.await.is_err() {
+            tracing::error!("the question how the members stand was broken off");
+        }
+        self.status()
     }
 
     /// Takes a snapshot, as happens by itself whenever the log has grown enough. Returns once one is

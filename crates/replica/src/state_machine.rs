@@ -18,6 +18,7 @@ use crate::format::FormatError;
 use crate::format::log::MembershipRecord;
 use crate::format::snapshot::{CHUNK_BYTES, Manifest, encode_row};
 use crate::raft::{LogEntry, LogId, Response, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::spans;
 use crate::store::snapshot::{READ_BYTES_MAX, RowRestore};
 use crate::store::{Recovered, Recovery, SnapshotReader, SnapshotWriter};
 use fermata_pool::Pool;
@@ -186,8 +187,10 @@ impl StateMachine {
         self.recovery.clone()
     }
 
-    fn apply_entry(&self, entry: &LogEntry) -> Result<Response, FormatError> {
+    /// Applies one entry; `is_own`: this member proposed it, so it tells of the rates in it.
+    fn apply_entry(&self, entry: &LogEntry, is_own: bool) -> Result<Response, FormatError> {
         let mut machine = self.shared.lock();
+        machine.pool.record_rate_checks(is_own && spans::wanted());
         let applied = match &entry.payload {
             EntryPayload::Blank => None,
             EntryPayload::Normal(proposal) => {
@@ -206,6 +209,7 @@ impl StateMachine {
         drop(machine);
         self.shared.applied.send_replace(entry.log_id.index);
         if let Some(applied) = &applied {
+            spans::emit(&applied.checks);
             // Nobody listens: then nobody misses it.
             let _ = self.shared.events.send(Arc::clone(applied));
         }
@@ -274,7 +278,7 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         Strm: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
         while let Some((entry, responder)) = entries.try_next().await? {
-            let response = self.apply_entry(&entry)?;
+            let response = self.apply_entry(&entry, responder.is_some())?;
             if let Some(responder) = responder {
                 responder.send(response);
             }

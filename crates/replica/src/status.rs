@@ -1,6 +1,7 @@
 //! How a member stands in its cluster.
 
 use crate::core::Core;
+use crate::standing::{self, Report};
 use crate::{Member, NodeId};
 use fermata_pool::command::Claim;
 use openraft::ServerState;
@@ -99,6 +100,8 @@ pub struct MemberStatus {
     pub matched: Option<u64>,
     /// How many entries it is behind; known by the leader only.
     pub lag: Option<u64>,
+    /// What it said of itself not long ago; of this member, what it says now.
+    pub report: Option<Report>,
 }
 
 impl Status {
@@ -122,6 +125,13 @@ impl Status {
                 member: Member::at(node, at),
                 voter: voters.contains(&node),
                 matched,
+                report: if node == core.node {
+                    let own = standing::own(core);
+                    let wall_us = own.wall_us;
+                    Some(Report::of(own, wall_us))
+                } else {
+                    core.report(node)
+                },
                 lag: known.then(|| last.saturating_sub(matched.map_or(0, |index| index + 1))),
             }
         });

@@ -105,14 +105,14 @@ fn lengths_are_checked_before_anything_is_read() {
 
 #[test]
 fn another_version_or_message_is_refused() {
-    let mut newer = bytes(&Request::Clock, &[]);
+    let mut newer = bytes(&Request::Standing, &[]);
     newer[0] = 2;
     let refused = read::<Request>(&newer);
     assert!(
         matches!(refused, Err(FormatError::Version { given: 2, .. })),
         "{refused:?}"
     );
-    let answer = Answer::Clock { wall_us: -1 };
+    let answer = Answer::Transferring;
     let answer = frame(&answer, &[], 0).expect("it is small");
     let other = read::<Hello>(&answer);
     assert!(

@@ -1,6 +1,7 @@
 //! The calls, by what they are about. Each runs where it is to be done ([`crate::steer`]).
 
 pub(crate) mod attempts;
+pub(crate) mod audit;
 pub(crate) mod cluster;
 pub(crate) mod definitions;
 pub(crate) mod jobs;

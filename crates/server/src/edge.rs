@@ -13,11 +13,13 @@ use tokio::sync::watch;
 use tokio::time::timeout_at;
 
 use crate::Config;
+use crate::actor::Actor;
 use crate::admission::{Admission, Deadline};
 use crate::calls::poll::Polls;
 use crate::convert::refusals;
 use crate::hints::Hints;
 use crate::refused::Refused;
+use crate::start_actions::StartActions;
 
 /// The edge of one node; a clone is the same one.
 #[derive(Clone)]
@@ -30,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) admission: Admission,
     /// What the leader remembers of the workers' polls.
     pub(crate) polls: Polls,
+    /// What the leader knows of start actions.
+    pub(crate) start_actions: StartActions,
     /// True once the node is being shut down: what is held ends.
     pub(crate) closing: watch::Receiver<bool>,
 }
@@ -49,6 +53,7 @@ impl Edge {
             hints: Hints::default(),
             admission: Admission::new(config),
             polls: Polls::default(),
+            start_actions: StartActions::default(),
             closing,
         }))
     }
@@ -64,6 +69,20 @@ impl Edge {
             Outcome::Refused(refusal) => Err(refusals::refusal(refusal).into()),
             outcome => Ok(outcome),
         }
+    }
+
+    /// As [`Edge::propose`] for a change by an operator, of which a record is kept.
+    pub(crate) async fn propose_by(
+        &self,
+        actor: Actor,
+        deadline: Deadline,
+        command: Command,
+    ) -> Result<Outcome, Refused> {
+        let command = Command::By {
+            actor: actor.into_name(),
+            command: Box::new(command),
+        };
+        self.propose(deadline, command).await
     }
 
     /// Has commands committed and applied, in order; each has its outcome.

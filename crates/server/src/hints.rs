@@ -142,6 +142,7 @@ mod tests {
             index: 1,
             at: Instant::EPOCH,
             outcomes: Ok(Vec::new()),
+            checks: Vec::new(),
             moves: moves
                 .iter()
                 .map(|(job, standing)| Move {

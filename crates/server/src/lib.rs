@@ -5,9 +5,10 @@
 //! call itself (`calls`), which turns HTTP's types into the pool's and back (`convert`). The edge
 //! decides nothing about jobs: it asks the replica, and shows what the pool said.
 //!
-//! Three things wait here, and each watches the state, not a request. A held answer (`held`)
+//! Two things wait here, and each watches the state, not a request. A held answer (`held`)
 //! watches its job in the node's own copy. A poll (`calls::poll`) watches its server on the leader.
-//! Both are woken by hints (`hints`), and look at the state again.
+//! Both are woken by hints (`hints`), and look at the state again. And the leader makes the start
+//! actions (`start_actions`), which an attempt waits for before it is offered.
 //!
 //! Runtime: the edge spawns onto the runtime that calls [`serve`]; the binary gives it one of its
 //! own, so that no flood of calls takes threads from Raft.
@@ -21,6 +22,7 @@
 
 #![forbid(unsafe_code)]
 
+mod actor;
 mod admission;
 mod calls;
 mod convert;
@@ -32,6 +34,8 @@ mod input;
 mod listen;
 mod refused;
 mod routes;
+mod sameness;
+mod start_actions;
 mod steer;
 mod wire;
 
@@ -106,6 +110,7 @@ pub async fn serve(
     let edge = Edge::new(replica.clone(), &config, closing);
     let router = routes::router(&edge);
     let hints = tokio::spawn(edge.hints.clone().follow(replica.clone()));
+    let actions = tokio::spawn(start_actions::run(edge));
     let forwarded = router.clone();
     // The replica calls from threads of its own; the work is done on the edge's.
     let runtime = tokio::runtime::Handle::current();
@@ -115,14 +120,18 @@ pub async fn serve(
     }));
     let served = listen::listen(listener, router, config.connections_max, shutdown, close).await;
     hints.abort();
+    actions.abort();
     served
 }
 
 /// Does another node's call as if it had come here.
 async fn answer_forwarded(router: axum::Router, call: Vec<u8>) -> Vec<u8> {
     let response = match wire::Call::decode(&call) {
-        Ok(call) => {
+        Ok(mut call) => {
             let mut request = Request::new(Body::from(call.body));
+            if let Some(actor) = actor::Actor::take(&mut call.headers) {
+                request.extensions_mut().insert(actor);
+            }
             *request.method_mut() = call.method;
             *request.uri_mut() = call.uri;
             *request.headers_mut() = call.headers;

@@ -1,10 +1,13 @@
 //! Connections: accepted up to a bound, served as HTTP/1.1, and ended in order.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -12,8 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
+use tower::util::MapRequest;
 
 use crate::ServeError;
+use crate::actor::Actor;
 
 /// How long the head of a call may take to arrive, in milliseconds.
 const HEAD_ARRIVES_MS_MAX: u64 = 30_000;
@@ -42,8 +47,10 @@ pub(crate) async fn listen(
             Some(_) = connections.join_next() => continue,
         };
         match accepted {
-            Ok(Some((stream, place))) => {
-                let connection = connection(stream, router.clone(), close.subscribe(), place);
+            Ok(Some((stream, from, place))) => {
+                let actor = Actor::at(from.ip());
+                let connection =
+                    connection(stream, router.clone(), actor, close.subscribe(), place);
                 connections.spawn(connection);
             }
             Ok(None) => {}
@@ -64,12 +71,12 @@ pub(crate) async fn listen(
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-) -> Result<Option<(TcpStream, OwnedSemaphorePermit)>, ServeError> {
+) -> Result<Option<(TcpStream, SocketAddr, OwnedSemaphorePermit)>, ServeError> {
     let Ok(place) = Arc::clone(places).acquire_owned().await else {
         return Ok(None);
     };
     match listener.accept().await {
-        Ok((stream, _)) => Ok(Some((stream, place))),
+        Ok((stream, from)) => Ok(Some((stream, from, place))),
         Err(error) if is_for_good(&error) => Err(ServeError::Accept(error)),
         Err(error) => {
             tracing::warn!(%error, "a connection could not be accepted");
@@ -90,6 +97,7 @@ fn is_for_good(error: &std::io::Error) -> bool {
 async fn connection(
     stream: TcpStream,
     router: Router,
+    actor: Actor,
     mut closing: watch::Receiver<bool>,
     _place: OwnedSemaphorePermit,
 ) {
@@ -102,7 +110,11 @@ async fn connection(
         .timer(TokioTimer::new())
         .header_read_timeout(Duration::from_millis(HEAD_ARRIVES_MS_MAX))
         .max_buf_size(HEAD_BYTES_MAX);
-    let service = TowerToHyperService::new(router);
+    let of_actor = MapRequest::new(router, move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(actor.clone());
+        request
+    });
+    let service = TowerToHyperService::new(of_actor);
     let mut served = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
     let closed = async move {
         // A sender that is gone says the same as one that says so.

@@ -13,7 +13,9 @@ use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::routes;
 
 use crate::admission::admit;
-use crate::calls::{attempts, cluster, definitions, jobs, poll, pools, probes, servers, why};
+use crate::calls::{
+    attempts, audit, cluster, definitions, jobs, poll, pools, probes, servers, why,
+};
 use crate::edge::Edge;
 use crate::held::hold;
 use crate::refused::Refused;
@@ -86,6 +88,8 @@ fn jobs_and_servers(edge: &Edge) -> Router<Edge> {
         .route(routes::JOB_COMPLETED, led(edge, post(attempts::completed)))
         .route(routes::SERVER, led(edge, server))
         .route(routes::SERVERS, led(edge, get(servers::list)))
+        .route(routes::SERVER_DRAIN, led(edge, post(servers::drain)))
+        .route(routes::SERVER_LEAVE, led(edge, post(servers::leave)))
         .route(routes::SERVER_POLL, poll)
 }
 
@@ -101,6 +105,7 @@ fn rates(edge: &Edge) -> Router<Edge> {
         .route(routes::OVERRIDE, led(edge, overriding))
         .route(routes::OVERRIDES, led(edge, get(pools::list_overrides)))
         .route(routes::STATS, led(edge, stats))
+        .route(routes::AUDIT, led(edge, get(audit::list)))
 }
 
 fn members(edge: &Edge) -> Router<Edge> {

@@ -32,6 +32,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use http_body_util::BodyExt;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use crate::actor::Actor;
 use crate::admission::{Deadline, Place};
 use crate::edge::Edge;
 use crate::refused::{Refused, Unled};
@@ -196,6 +197,9 @@ impl Steered<'_> {
             return Attempt::Settled(refused.into_response());
         }
         self.call.headers = carried(&self.parts.headers);
+        if let Some(actor) = self.parts.extensions.get::<Actor>() {
+            actor.write(&mut self.call.headers);
+        }
         if self.manner == Manner::Prompt || self.deadline.is_given {
             let left_ms = u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX);
             let value = HeaderValue::from(left_ms);

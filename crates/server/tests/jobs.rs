@@ -130,6 +130,14 @@ async fn a_retry_has_the_effect_of_one() {
     let answer = node.json(Method::POST, "/v1/jobs", &key, own).await;
     assert_eq!(answer.json()["id"], "own", "an id that is named wins");
 
+    // A key is one request, alone or as a batch.
+    let batch = json!({"jobs": [{"delay_s": 60}, body.clone()]});
+    let answer = node.json(Method::POST, "/v1/jobs", &key, batch).await;
+    assert_eq!(answer.outcome(), (409, "id_conflict".to_owned()));
+    assert_eq!(answer.json()["field"], "idempotency-key");
+    assert_eq!(node.get("/v1/stats").await.json()["launched"], 2);
+
+    let key = [("idempotency-key", "order 8")];
     let batch = json!({"jobs": [body, body, {"id": "mine", "delay_s": 60}]});
     let ids = |answer: &Value| -> Vec<Value> {
         let results = answer["results"].as_array().expect("results");
@@ -149,6 +157,13 @@ async fn a_retry_has_the_effect_of_one() {
     assert_eq!(ids(&first_batch), ids(&again));
     let mut distinct = ids(&first_batch);
     distinct.push(first.json()["id"].clone());
+    let alone = node
+        .json(Method::POST, "/v1/jobs", &key, body.clone())
+        .await;
+    assert_eq!(alone.outcome(), (409, "id_conflict".to_owned()));
+    let longer = json!({"jobs": [body, body, {"id": "mine", "delay_s": 60}, body]});
+    let longer = node.json(Method::POST, "/v1/jobs", &key, longer).await;
+    assert_eq!(longer.outcome(), (409, "id_conflict".to_owned()));
     distinct.sort_by_key(Value::to_string);
     distinct.dedup();
     assert_eq!(
@@ -157,6 +172,20 @@ async fn a_retry_has_the_effect_of_one() {
         "each place of a batch is a job of its own"
     );
     assert_eq!(node.get("/v1/stats").await.json()["launched"], 5);
+}
+
+/// S40: compared as parsed, before defaults.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_default_that_is_given_is_another_request() {
+    let node = harness::alone().await;
+    let body = |limit: Value| json!({"id": "j", "delay_s": 60, "limits": [limit]});
+    let first = node.post("/v1/jobs", body(json!({"type": "job"}))).await;
+    assert_eq!(first.status, 201);
+    let again = node.post("/v1/jobs", body(json!({"type": "job"}))).await;
+    assert_eq!(again.status, 201);
+    let given = body(json!({"type": "job", "enabled": true}));
+    let other = node.post("/v1/jobs", given).await;
+    assert_eq!(other.outcome(), (409, "id_conflict".to_owned()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -170,6 +199,11 @@ async fn a_batch_has_a_result_for_each_in_order() {
         {"id": "c", "limits": [{"type": "job", "rate": 1, "window": 2}]},
         {"id": "d", "event": "e"},
         {"id": "a", "delay_s": 6},
+        {"id": "f", "priority": 101},
+        {"id": "g", "limits": [{"type": "job", "amount": -1}]},
+        {"id": "h", "event": "e", "colour": 1},
+        7,
+        {"id": "a", "delay_s": 5},
     ]});
     let answer = node.post("/v1/jobs", jobs).await;
     assert_eq!(answer.status, 200);
@@ -199,6 +233,15 @@ async fn a_batch_has_a_result_for_each_in_order() {
             ),
             (503, "no_server".to_owned(), Value::Null),
             (409, "id_conflict".to_owned(), json!("jobs[4].id")),
+            (400, "invalid_request".to_owned(), json!("jobs[5].priority")),
+            (
+                400,
+                "invalid_request".to_owned(),
+                json!("jobs[6].limits[0].amount")
+            ),
+            (400, "unknown_field".to_owned(), json!("jobs[7].colour")),
+            (400, "invalid_request".to_owned(), json!("jobs[8]")),
+            (201, String::new(), Value::Null),
         ]
     );
     assert_eq!(results[0]["job"]["state"], "delayed");

@@ -5,10 +5,13 @@
 //! - `fix` writes what can be mended without thinking: formatting and the lints that mend
 //!   themselves.
 //! - `tidy` is the part of `verify` that knows the house: who may import whom, what may be
-//!   named where, how long a file may be. Given a folder it checks that one.
+//!   named where, how long a file may be, that every known fault still applies. Given a folder it
+//!   checks that one.
+//! - `faults` brings each known fault into a copy of the tree, and fails unless a test catches it.
 
 #![forbid(unsafe_code)]
 
+mod faults;
 mod fix;
 mod tidy;
 mod verify;
@@ -17,7 +20,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask verify | fix | tidy [FOLDER]";
+const USAGE: &str =
+    "usage: cargo xtask verify | fix | tidy [FOLDER] | faults [--list | PART OF A NAME…]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -27,6 +31,8 @@ fn main() -> ExitCode {
         ["fix"] => fix::run(&root()),
         ["tidy"] => tidy::run(&root()),
         ["tidy", folder] => tidy::run(Path::new(folder)),
+        ["faults", "--list"] => faults::list(&root()),
+        ["faults", ref wanted @ ..] => faults::run(&root(), wanted),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);

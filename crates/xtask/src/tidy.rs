@@ -15,6 +15,8 @@ use std::path::Path;
 
 use tree::Tree;
 
+use crate::faults;
+
 /// What the rules found, each as `path:line: what`.
 #[derive(Default)]
 struct Findings {
@@ -47,6 +49,9 @@ pub(crate) fn run(root: &Path) -> bool {
             layout::check(&tree, &mut findings);
             manners::check(&tree, &mut findings);
             size::check(&tree, &mut findings);
+            for (path, flaw) in faults::flaws(root) {
+                findings.fault(&path, None, &flaw);
+            }
         }
         Err(error) => findings.fault(&root.display().to_string(), None, &error.to_string()),
     }

@@ -442,3 +442,12 @@ fn tests_do_not_sleep_but_where_a_harness_waits() {
             .contains("does not sleep")
     );
 }
+
+#[test]
+fn a_fault_says_what_it_is_and_applies() {
+    assert_found("tests/faults/a.patch", "Fault: something\n", "`Rule: …`");
+    let head = "Fault: something\nRule: S1\nTest: fermata-pool --lib a\n\n";
+    let hunk = "--- a/crates/pool/none.rs\n+++ b/crates/pool/none.rs\n@@ -1 +1 @@\n-a\n+b\n";
+    let elsewhere = format!("{head}{hunk}");
+    assert_found("tests/faults/a.patch", elsewhere, "does not apply");
+}

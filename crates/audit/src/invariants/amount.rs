@@ -6,8 +6,8 @@
 //! An execution counts from its real begin to its real end, or to its attempt's committed end where
 //! the executor was silent (`server_lost`, `lease_expired`). What ran on after that is an overlap,
 //! if the slot was in other hands by then: it is listed apart with its length, and is a violation
-//! unless its worker was paused or cut off on purpose. An execution without an end counts for ever:
-//! whoever kills a worker records it as disturbed.
+//! unless its worker was paused or cut off on purpose. An execution without an end ends with its
+//! worker, where that was killed: whoever did it recorded when. Else it counts for ever.
 
 use super::executions;
 use crate::history::{Attempt, Execution, History};
@@ -36,7 +36,10 @@ fn check_pool(history: &History, pool: &str, amount: u64, report: &mut Report) {
     let mut late = Vec::new();
     for execution in executions(history).filter(|execution| execution.begin.pool == pool) {
         let begin = &execution.begin;
-        let ended_us = execution.end.as_ref().map_or(i64::MAX, |end| end.at_us);
+        let worker = (begin.worker.clone(), begin.incarnation);
+        let killed_us = history.disturbed.get(&worker).copied().flatten();
+        let ended_us = execution.end.as_ref().map(|end| end.at_us);
+        let ended_us = ended_us.or(killed_us).unwrap_or(i64::MAX);
         let lost = lost(history, execution);
         let held_until_us = lost.map_or(ended_us, |lost| lost.at_us.min(ended_us));
         if held_until_us > begin.at_us {
@@ -87,7 +90,7 @@ fn overlap(
     let begin = &execution.begin;
     let was_disturbed = history
         .disturbed
-        .contains(&(begin.worker.clone(), begin.incarnation));
+        .contains_key(&(begin.worker.clone(), begin.incarnation));
     if !was_disturbed {
         report.breach(
             Invariant::Amount,

@@ -4,13 +4,15 @@
 //! > executors. S49: only its last end is final.
 //!
 //! Of an accepted job one execution came to its end, and its attempts before that ended without
-//! their executor (`lost`). What clients read is what the worker
+//! their executor (`lost`), or with another code than 0 where the job could be tried again. What
+//! clients read is what the worker
 //! recorded. A job that a client read as aborted need not have run; one that was
 //! aborted at once must not have.
 
 use std::collections::BTreeMap;
 
 use crate::history::{Attempt, Execution, History};
+use crate::record::Launch;
 use crate::report::{Invariant, Report};
 
 pub(super) fn check(history: &History, report: &mut Report) {
@@ -37,23 +39,31 @@ pub(super) fn check(history: &History, report: &mut Report) {
         // An unknown launch that never ran may not exist.
         let must_run =
             !was_read_as_aborted && (launch.answered_us.is_some() || !executions.is_empty());
-        check_job(history, job, executions, must_run, report);
+        check_job(history, launch, executions, must_run, report);
     }
 }
 
 fn check_job(
     history: &History,
-    job: &str,
+    launch: &Launch,
     executions: &[(&Attempt, &Execution)],
     must_run: bool,
     report: &mut Report,
 ) {
-    let (mut ends, mut is_open) = (0, false);
+    let job = &launch.job;
+    let last = executions.iter().map(|(attempt, _)| attempt.number).max();
+    let (mut ends, mut retries, mut is_open) = (0, 0, false);
     for (attempt, execution) in executions {
         let is_lost = history.lost.contains_key(attempt);
         match &execution.end {
             // It ran on after its committed end, or did not come to its own.
             _ if is_lost => {}
+            // The attempts are in their order, so the first ones use up the retries.
+            Some(end)
+                if end.code != 0 && Some(attempt.number) != last && retries < launch.retries =>
+            {
+                retries += 1;
+            }
             Some(end) => {
                 ends += 1;
                 check_result(history, attempt, end.code, report);

@@ -28,7 +28,11 @@ pub(super) struct Ledger {
 }
 
 enum Hand {
-    Offered(Box<Offer>),
+    Offered {
+        offer: Box<Offer>,
+        /// Whether its confirmation was sent: it may have been accepted.
+        is_sent: bool,
+    },
     Running {
         /// Whether the end is still anybody's business.
         is_reported: bool,
@@ -51,19 +55,23 @@ impl Ledger {
             job: offer.job.clone(),
             attempt: offer.attempt,
         };
-        self.in_hand.insert(attempt, Hand::Offered(Box::new(offer)));
+        let hand = Hand::Offered {
+            offer: Box::new(offer),
+            is_sent: false,
+        };
+        self.in_hand.insert(attempt, hand);
         true
     }
 
     /// The offer, now that it may be executed: once.
     pub(super) fn confirmed(&mut self, attempt: &AttemptRef) -> Option<Offer> {
         let hand = self.in_hand.get_mut(attempt)?;
-        if !matches!(hand, Hand::Offered(_)) {
+        if !matches!(hand, Hand::Offered { .. }) {
             return None;
         }
         let running = Hand::Running { is_reported: true };
         match std::mem::replace(hand, running) {
-            Hand::Offered(offer) => Some(*offer),
+            Hand::Offered { offer, .. } => Some(*offer),
             Hand::Running { .. } | Hand::Ended(_) => None,
         }
     }
@@ -81,7 +89,7 @@ impl Ledger {
             Some(Hand::Running { .. }) => {
                 self.in_hand.remove(attempt);
             }
-            Some(Hand::Offered(_) | Hand::Ended(_)) | None => {}
+            Some(Hand::Offered { .. } | Hand::Ended(_)) | None => {}
         }
     }
 
@@ -95,9 +103,16 @@ impl Ledger {
     pub(super) fn discard(&mut self, attempt: &AttemptRef) -> bool {
         match self.in_hand.get_mut(attempt) {
             Some(Hand::Running { is_reported }) => std::mem::replace(is_reported, false),
-            Some(Hand::Offered(_) | Hand::Ended(_)) => self.in_hand.remove(attempt).is_some(),
+            Some(Hand::Offered { .. } | Hand::Ended(_)) => self.in_hand.remove(attempt).is_some(),
             None => false,
         }
+    }
+
+    /// Lets go of what was offered. Where a confirmation was sent it may have been accepted, so the
+    /// attempt is kept until the answer is definite.
+    pub(super) fn discard_offers(&mut self) {
+        self.in_hand
+            .retain(|_, hand| !matches!(hand, Hand::Offered { is_sent: false, .. }));
     }
 
     pub(super) fn holds(&self) -> Vec<AttemptRef> {
@@ -106,8 +121,14 @@ impl Ledger {
 
     /// The attempts to confirm. One whose job still runs here as another attempt waits for its
     /// end, so that a job never runs twice at once in one place.
-    pub(super) fn confirmations(&self) -> Vec<AttemptRef> {
-        self.confirmable().cloned().collect()
+    pub(super) fn confirm(&mut self) -> Vec<AttemptRef> {
+        let attempts: Vec<AttemptRef> = self.confirmable().cloned().collect();
+        for attempt in &attempts {
+            if let Some(Hand::Offered { is_sent, .. }) = self.in_hand.get_mut(attempt) {
+                *is_sent = true;
+            }
+        }
+        attempts
     }
 
     pub(super) fn completions(&self) -> Vec<Completion> {
@@ -115,7 +136,7 @@ impl Ledger {
             .values()
             .filter_map(|hand| match hand {
                 Hand::Ended(completion) => Some(completion.clone()),
-                Hand::Offered(_) | Hand::Running { .. } => None,
+                Hand::Offered { .. } | Hand::Running { .. } => None,
             })
             .collect()
     }
@@ -135,7 +156,7 @@ impl Ledger {
 
     fn confirmable(&self) -> impl Iterator<Item = &AttemptRef> {
         self.in_hand.iter().filter_map(|(attempt, hand)| {
-            let is_offered = matches!(hand, Hand::Offered(_));
+            let is_offered = matches!(hand, Hand::Offered { .. });
             (is_offered && !self.runs(&attempt.job)).then_some(attempt)
         })
     }

@@ -61,13 +61,17 @@ pub enum Stop {
     LeaseExpired,
     /// The worker was superseded, or its server is unknown.
     Dismissed,
+    /// The worker drains, and has waited long enough. The end is reported.
+    DrainEnded,
+    /// The worker must end at once. The end is reported.
+    Shutdown,
 }
 
 impl Stop {
     /// Whether the execution may take a moment to end in order. Else it must be gone at once.
     #[must_use]
     pub fn has_grace(self) -> bool {
-        matches!(self, Self::Cancelled | Self::TimeLimit)
+        matches!(self, Self::Cancelled | Self::TimeLimit | Self::DrainEnded)
     }
 }
 

@@ -94,6 +94,7 @@ impl Load {
             was_aborted: false,
             place: None,
             due_us: None,
+            retries: 0,
         };
         let sent = Instant::now();
         self.ledger()

@@ -17,6 +17,7 @@ use tracing::{error, info};
 
 use super::group::{self, Group};
 use super::journal::Journal;
+use super::warden::Warden;
 
 /// The exit code of an attempt that this worker could not execute, whatever its command.
 const CODE_NOT_BEGUN: i32 = 125;
@@ -35,6 +36,8 @@ pub(crate) struct Execution {
     pub(crate) command: Vec<OsString>,
     /// How long a command has between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
+    /// What ends the commands of a worker that was killed.
+    pub(crate) warden: Warden,
     /// Where executions are recorded.
     pub(crate) journal: Option<Journal>,
 }
@@ -77,7 +80,7 @@ impl Execution {
     }
 
     async fn attend(&self, mut child: Child, output: Receiver, run: &mut Run) -> Ending {
-        let group = Group::of(&child);
+        let group = Group::of(&child, &self.warden);
         let mut tail = Tail::new(output);
         let input = feed(child.stdin.take(), &run.offer);
         let waited = {

@@ -3,14 +3,14 @@
 //! The group is killed when its [`Group`] is dropped, however that comes about: the end of the
 //! lease, a second signal, a worker that was superseded.
 //!
-//! Whoever is killed itself (SIGKILL, out of memory) drops nothing. So a command is not
-//! spawned as it is, but through this program ([`BecomeArgs`]), which asks the kernel to be killed
-//! with its parent and then becomes the command.
+//! A worker that is killed itself (SIGKILL, out of memory) drops nothing. Then its warden kills the
+//! groups ([`super::warden`]). And a command is not spawned as it is, but through this program
+//! ([`BecomeArgs`]), which asks the kernel to be killed with its parent and then becomes the command:
+//! so it never outlives the worker, not by a moment.
 //!
 //! # Caveats
 //!
-//! - With its parent killed, the kernel kills the command, but not what the command had started
-//!   by then. On other systems than Linux it kills neither.
+//! - Not on other systems than Linux: there the warden alone does it, a moment later.
 //! - A process that makes a group or session of its own has left, and is not killed.
 
 use std::convert::Infallible;
@@ -22,20 +22,27 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::{Child, Command};
 use tracing::warn;
 
+use super::warden::Warden;
 use crate::error::CommandError;
 
 /// A running command and what it has started.
 #[derive(Debug)]
 pub(super) struct Group {
     leader: Option<Pid>,
+    warden: Warden,
 }
 
 impl Group {
     /// The group that `child` leads.
-    pub(super) fn of(child: &Child) -> Self {
+    pub(super) fn of(child: &Child, warden: &Warden) -> Self {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+        let leader = pid.and_then(Pid::from_raw);
+        if let Some(leader) = leader {
+            warden.add(leader);
+        }
         Self {
-            leader: pid.and_then(Pid::from_raw),
+            leader,
+            warden: warden.clone(),
         }
     }
 
@@ -52,9 +59,8 @@ impl Group {
     /// The command has ended, by itself or not: what it left behind ends now. A group's id is
     /// not used again while it has members; without any, it would have to be used again at once
     /// to be mistaken.
-    pub(super) fn finish(mut self) {
-        self.kill();
-        self.leader = None;
+    pub(super) fn finish(self) {
+        drop(self);
     }
 
     fn send(&self, signal: Signal) {
@@ -72,6 +78,9 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.kill();
+        if let Some(leader) = self.leader {
+            self.warden.remove(leader);
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod execution;
 pub(crate) mod group;
 mod journal;
+pub(crate) mod warden;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use fermata_api::servers::ServerBody;
 use fermata_client::Client;
-use fermata_client::worker::WorkerOptions;
+use fermata_client::worker::{Departure, Order, WorkerOptions};
 use tokio::sync::watch;
 use tracing::{info, warn};
 
@@ -27,6 +28,7 @@ use crate::signals::Signals;
 
 pub(crate) use execution::{Execution, exit_code};
 use journal::Journal;
+pub(crate) use warden::Warden;
 
 /// Which server, and how its jobs are executed.
 #[derive(Debug, clap::Args)]
@@ -41,9 +43,18 @@ Its exit code becomes the job's; ended by signal N, 128+N; not found, 127; not e
 125 where the worker itself could not. The last 4 KiB that it wrote, standard output and error
 together, become the job's description. When it has ended, what is left of its group is killed.
 
-A job that is cancelled or runs for too long gets SIGTERM, then SIGKILL. What the cluster may give
-to another worker is killed at once. The first SIGTERM or SIGINT drains the worker: it ends what
-it has and takes nothing new; the second kills what runs.
+A job that is cancelled or runs for too long gets SIGTERM, then SIGKILL, as a whole process group.
+What the cluster may give to another worker is killed at once: so is everything shortly before the
+lease ends, where no node of a majority can be reached.
+
+SIGTERM or SIGINT, and `fermata server drain`, drain the worker: it takes nothing new, finishes what
+runs, and leaves; what it was offered and did not confirm starts elsewhere. After the drain timeout
+what still runs gets SIGTERM, then SIGKILL, and its end is reported. A second signal kills what runs
+at once, reports it, and leaves; a third ends the worker where it is. SIGKILL takes the commands
+along; their jobs end as server_lost when the lease is over, or when the worker is started again.
+
+Exit codes: 0 drained; 1 jobs were stopped, or ends not reported; 4 superseded by a newer worker of
+the same server, or refused by the cluster: what ran was killed.
 
 Examples:
   fermata worker --server w1 -- ./handle-job
@@ -80,6 +91,16 @@ pub(crate) struct WorkerArgs {
         value_parser = clap::value_parser!(u64).range(0..=86_400)
     )]
     grace_s: u64,
+    /// How long a drain may take, in seconds, before what still runs is stopped; 0 = as long as it
+    /// takes
+    #[arg(
+        long,
+        env = "FERMATA_DRAIN_TIMEOUT_S",
+        value_name = "SECONDS",
+        default_value_t = 3_600,
+        value_parser = clap::value_parser!(u64).range(0..=31_622_400)
+    )]
+    drain_timeout_s: u64,
     /// Add a durable record of each begin and end to this file, for an audit
     #[arg(long, env = "FERMATA_JOURNAL", value_name = "FILE")]
     journal: Option<PathBuf>,
@@ -111,41 +132,77 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
         server: args.server,
         command: args.command,
         grace: Duration::from_secs(args.grace_s),
+        warden: Warden::start()?,
         journal,
     };
+    let drain_timeout =
+        (args.drain_timeout_s > 0).then(|| Duration::from_secs(args.drain_timeout_s));
     block_on(async {
         let mut signals = Signals::new()?;
-        let (drain, draining) = watch::channel(false);
-        let mut working = std::pin::pin!(work(client, registration, execution, draining));
+        let (order, orders) = watch::channel(Order::Work);
+        let worker = Worker {
+            client,
+            registration,
+            execution,
+            drain_timeout,
+        };
+        let mut working = std::pin::pin!(work(worker, orders));
         loop {
             tokio::select! {
                 worked = &mut working => return worked,
                 signal = signals.next() => {
-                    if drain.send_replace(true) {
-                        return Err(CommandError::Interrupted);
+                    let before = *order.borrow();
+                    let next = match before {
+                        Order::Work => Order::Drain,
+                        Order::Drain | Order::Stop => Order::Kill,
+                        Order::Kill => return Err(CommandError::Interrupted),
+                    };
+                    order.send_replace(next);
+                    if next == Order::Drain {
+                        info!(signal, "draining; another signal kills what runs");
+                    } else {
+                        warn!(signal, "killing what runs; another signal ends the worker at once");
                     }
-                    info!(signal, "draining; another signal kills what runs");
                 }
             }
         }
     })
 }
 
-/// Registers the server and executes its jobs until `draining` turns true and nothing is in hand.
+/// A worker about to begin.
+#[derive(Debug)]
+pub(crate) struct Worker {
+    /// How it reaches the cluster.
+    pub(crate) client: Client,
+    /// What the cluster is to know of it.
+    pub(crate) registration: Registration,
+    /// What it does with attempts.
+    pub(crate) execution: Execution,
+    /// How long a drain lasts at most; none: until everything has ended.
+    pub(crate) drain_timeout: Option<Duration>,
+}
+
+/// Registers the server and executes its jobs until it is ordered to end, or the cluster asks it to.
 /// Dropped, it kills what runs.
 pub(crate) async fn work(
-    client: Client,
-    registration: Registration,
-    execution: Execution,
-    draining: watch::Receiver<bool>,
+    worker: Worker,
+    mut orders: watch::Receiver<Order>,
 ) -> Result<(), CommandError> {
+    let Worker {
+        client,
+        registration,
+        execution,
+        drain_timeout,
+    } = worker;
     let server = execution.server.clone();
-    let mut stopped = draining.clone();
     tokio::select! {
         registered = register(&client, &server, registration) => registered?,
-        () = drained(&mut stopped) => return Ok(()),
+        _ = orders.wait_for(|order| *order > Order::Work) => return Ok(()),
     }
-    let options = WorkerOptions::new(server);
+    let options = WorkerOptions {
+        drain_timeout,
+        ..WorkerOptions::new(server)
+    };
     let incarnation = options.incarnation;
     info!(server = options.server, incarnation, "working");
     let execution = Arc::new(execution);
@@ -153,14 +210,20 @@ pub(crate) async fn work(
         let execution = Arc::clone(&execution);
         async move { execution.execute(run).await }
     };
-    let mut draining = draining;
-    fermata_client::worker::run(client, options, execute, drained(&mut draining)).await?;
-    Ok(())
-}
-
-async fn drained(draining: &mut watch::Receiver<bool>) {
-    // Whoever could ask for it being gone asks for it.
-    let _ = draining.wait_for(|is_draining| *is_draining).await;
+    let departure = fermata_client::worker::run_by_orders(client, options, execute, orders).await?;
+    match departure {
+        Departure {
+            stopped: 0,
+            unreported: 0,
+        } => Ok(()),
+        Departure {
+            stopped,
+            unreported,
+        } => Err(CommandError::CutShort {
+            stopped,
+            unreported,
+        }),
+    }
 }
 
 /// Makes the server known, for as long as no node can be reached. One that was disabled stays so.

@@ -16,6 +16,7 @@ fn every_command_explains_itself() {
         (&["serve"], "fermata serve --id 1"),
         (&["worker"], "fermata worker --server w1 -- ./handle-job"),
         (&["exec"], "fermata exec --key salesforce --max 5"),
+        (&["audit"], "newest come first"),
         (&["event"], "apply"),
         (
             &["event", "apply"],

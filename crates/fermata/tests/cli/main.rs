@@ -9,5 +9,6 @@ mod help;
 mod jobs;
 mod nodes;
 mod settings;
+mod shutdown;
 mod why;
 mod workers;

@@ -128,55 +128,19 @@ fn a_stubborn_command_is_killed_after_its_grace() {
 }
 
 #[test]
-fn a_worker_drains_and_a_second_signal_kills() {
+fn a_killed_worker_takes_its_command_along_and_what_that_has_started() {
     let cluster = Cluster::start();
     let pids = cluster.path("pids");
-    let script = format!("echo $$ > {}; read line; sleep 600", pids.display());
-    let mut worker = cluster.worker("w1", &["--max-jobs", "1"], &script);
-    cluster.run(&["job", "submit", "--id", "j"]).ends(0, "j");
-    let command = line_of(&pids);
-    worker.signal(Signal::TERM);
-    worker.logs("draining");
-    assert!(lives(&command));
-    worker.signal(Signal::TERM);
-    worker.ends(1);
-    wait_for("the end of the command", || {
-        (!lives(&command)).then_some(())
-    });
-}
-
-#[test]
-fn a_drained_worker_ends_what_it_has() {
-    let cluster = Cluster::start();
-    let (begun, go) = (cluster.path("begun"), cluster.path("go"));
-    let script = format!(
-        "echo begun > {}; while [ ! -e {} ]; do sleep 0.05; done",
-        begun.display(),
-        go.display()
-    );
-    let mut worker = cluster.worker("w1", &["--max-jobs", "1"], &script);
-    cluster.run(&["job", "submit", "--id", "j"]).ends(0, "j");
-    line_of(&begun);
-    worker.signal(Signal::INT);
-    worker.logs("draining");
-    std::fs::write(&go, "").expect("a file");
-    worker.ends(0);
-    cluster.run(&["job", "watch", "j"]).ends(0, "code 0");
-}
-
-#[test]
-fn a_killed_worker_takes_its_command_along() {
-    let cluster = Cluster::start();
-    let pids = cluster.path("pids");
-    let script = format!("echo $$ > {}; exec sleep 600", pids.display());
+    let script = format!("sleep 600 & echo $$ $! > {}; wait", pids.display());
     let mut worker = cluster.worker("w1", &[], &script);
     cluster.run(&["job", "submit", "--id", "j"]).ends(0, "j");
-    let command = line_of(&pids);
+    let both = line_of(&pids);
+    let (command, child) = both.split_once(' ').expect("two processes");
     worker.signal(Signal::KILL);
     worker.ended();
-    wait_for("the end of the command", || {
-        (!lives(&command)).then_some(())
-    });
+    for pid in [command, child] {
+        wait_for("the end of all of it", || (!lives(pid)).then_some(()));
+    }
 }
 
 #[test]

@@ -116,7 +116,7 @@ pub(crate) fn launch(value: &Value) -> Result<Launch, Fault> {
         params: value
             .get("params")
             .map(|params| params.to_string().into_bytes().into()),
-        params_hash: None,
+        request_hash: None,
         limits: limits(&value["limits"])?,
         targets: value.get("targets").map(texts).transpose()?,
         delay_s: value["delay_s"].as_u64(),
@@ -166,6 +166,7 @@ pub(crate) fn event(value: &Value) -> Result<Event, Fault> {
         params: None,
         nodes: list(&value["nodes"]).map(node).collect::<Result<_, _>>()?,
         resolve,
+        on_start: None,
     })
 }
 

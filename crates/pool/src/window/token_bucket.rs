@@ -97,3 +97,30 @@ impl TokenBucket {
         *self = TokenBucket { units, at: now };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::{Align, Style};
+
+    /// Beyond what floating point holds exactly: one unit more or less is seen.
+    #[test]
+    fn nothing_is_rounded_however_large_the_bucket_is() {
+        let force = RateSettings {
+            rate: 1,
+            window_s: 604_800,
+            style: Style::TokenBucket,
+            align: Align::Utc,
+            burst: 1_000_000,
+        };
+        let full = capacity(&force);
+        let bucket = TokenBucket {
+            units: full - 3,
+            at: Instant::EPOCH,
+        };
+        let units = (0..5).map(|us| bucket.units_at(&force, Instant::EPOCH.plus_us(us)));
+        let units: alloc::vec::Vec<u64> = units.collect();
+        assert_eq!(units, [full - 3, full - 2, full - 1, full, full]);
+        assert_eq!(bucket.full_at(&force), Instant::EPOCH.plus_us(3));
+    }
+}

@@ -38,6 +38,9 @@ impl Model {
             Command::AttemptMissing { job, attempt, from } => {
                 self.attempt_missing(job, *attempt, from)
             }
+            Command::StartActionFailed { job, attempt, .. } => {
+                self.start_action_failed(job, *attempt)
+            }
             Command::LeaseExpired { job } => self.lease_expired(job),
             Command::CallerSeen { job } => self.caller_seen(job),
             _ => return self.command_about_no_job(command),
@@ -189,6 +192,22 @@ impl Model {
             Phase::Starting => Err("not_active"),
             Phase::Active => {
                 self.end(number, Ok(code));
+                Ok((number, false))
+            }
+        }
+    }
+
+    fn start_action_failed(&mut self, id: &str, attempt: u32) -> Concerned {
+        let job = self.known(id)?;
+        let number = job.number;
+        if attempt != job.attempt {
+            return Err("stale_attempt");
+        }
+        match job.phase {
+            Phase::Ended(_) => Err("final"),
+            Phase::Delayed(_) | Phase::Queued | Phase::Active => Err("stale_attempt"),
+            Phase::Starting => {
+                self.end(number, Ok(125));
                 Ok((number, false))
             }
         }

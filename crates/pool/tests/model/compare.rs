@@ -229,6 +229,7 @@ fn servers(model: &Model, pool: &Pool) -> Differs {
         same(format!("held by {id}"), held, found)?;
         let view = pool.server(id).ok_or("a listed server")?;
         same(format!("{id} online"), server.online, view.online)?;
+        same(format!("{id} draining"), server.draining, view.draining)?;
         same(format!("{id} heard"), server.lease.heard_at, view.heard_at)?;
         let seen_under = server.lease.seen_under as u64;
         same(format!("{id} seen"), seen_under, view.seen_under)?;

@@ -67,6 +67,11 @@ impl Model {
                 model.lose(&holder.server, true);
                 model.push(Fact::Offline(holder.server.clone()));
             }),
+            Command::DrainServer { server } => self.drain(server),
+            Command::ServerDraining(holder) => self.about_server(holder, false, |model, holder| {
+                model.push(Fact::Draining(holder.server.clone()));
+                model.lose(&holder.server, false);
+            }),
             Command::Reset { scope } => self.reset(|name| *name == **scope),
             Command::ResetAll => self.reset(|_| true),
             Command::PutOverride { scope, sizes } => {
@@ -90,6 +95,21 @@ impl Model {
                 self.push(Fact::Reset(scope));
             }
         }
+        Answer::Done
+    }
+
+    /// Disables a server and has it take nothing new.
+    fn drain(&mut self, id: &str) -> Answer {
+        let Some((definition, _)) = self.server_definition(id) else {
+            return Answer::Refused("unknown_server");
+        };
+        if definition.enabled {
+            let mut disabled = definition.clone();
+            disabled.enabled = false;
+            self.tell(&Command::PutServer(disabled));
+        }
+        self.push(Fact::Draining(id.into()));
+        self.lose(id, false);
         Answer::Done
     }
 

@@ -100,7 +100,7 @@ impl Model {
         };
         self.servers()
             .iter()
-            .filter(|server| server.online && server.definition.enabled)
+            .filter(|server| server.online && !server.draining && server.definition.enabled)
             .map(|server| server.definition)
             .filter(|it| named(&it.id, &it.groups) && room(&it.id, it.max_jobs))
             .map(|it| Box::from(&*it.id))

@@ -69,6 +69,7 @@ pub(crate) enum Fact {
         incarnation: Box<str>,
     },
     Offline(Box<str>),
+    Draining(Box<str>),
     CallerSeen(Number),
     Launched {
         job: Number,
@@ -243,6 +244,7 @@ impl<'a> Job<'a> {
 pub(crate) struct Server<'a> {
     pub(crate) definition: &'a ServerDefinition,
     pub(crate) online: bool,
+    pub(crate) draining: bool,
     pub(crate) incarnations: Vec<&'a str>,
     pub(crate) lease: Lease,
 }
@@ -450,10 +452,14 @@ impl Model {
                 }
                 Fact::Told(Command::PutServer(definition)) => {
                     match named(&mut servers, &definition.id) {
-                        Some(server) => server.definition = definition,
+                        Some(server) => {
+                            server.definition = definition;
+                            server.draining &= !definition.enabled;
+                        }
                         None => servers.push(Server {
                             definition,
                             online: false,
+                            draining: false,
                             incarnations: Vec::new(),
                             lease: Lease::default(),
                         }),
@@ -470,9 +476,15 @@ impl Model {
                         if server.incarnations.last() != Some(&&**incarnation) {
                             server.incarnations.push(incarnation);
                             server.lease = Lease::default();
+                            server.draining = false;
                         }
                         server.online = true;
                         server.lease.hear(now, takeovers);
+                    }
+                }
+                Fact::Draining(server) => {
+                    if let Some(server) = named(&mut servers, server) {
+                        server.draining = true;
                     }
                 }
                 Fact::Offline(server) => {

@@ -128,34 +128,45 @@ fn unfinished(phase: Phase) -> bool {
     !matches!(phase, Phase::Ended(_))
 }
 
+/// The job that is meant, the attempt that is named, and who names it.
+fn about_attempt(
+    model: &Model,
+    job: u8,
+    fits: Phase,
+    attempt: i8,
+    from: Sender,
+) -> Option<(Box<str>, u32, Option<Holder>)> {
+    let job = model.job(meant(model, job, |phase| phase == fits)?);
+    let attempt = job.attempt.saturating_add_signed(attempt.into());
+    let server = match from {
+        Sender::Unnamed => None,
+        Sender::Holder => job.server().map(Into::into),
+        Sender::Other(number) => Some(id("s", number % 3)),
+    };
+    let from = server.map(|server: Box<str>| {
+        let known = model.server(&server);
+        let lives = known.map_or(Vec::new(), |it| it.incarnations);
+        let incarnation = match from {
+            Sender::Other(number) if number > 127 => lives.first(),
+            _ => lives.last(),
+        };
+        let incarnation = incarnation.map_or("i0", |it| it).into();
+        Holder {
+            server,
+            incarnation,
+        }
+    });
+    let job: Box<str> = job.id().into();
+    Some((job, attempt, from))
+}
+
 fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Command> {
     let named = |job: &u8| {
         let number = meant(model, *job, unfinished)?;
         Some(model.job(number).id().into())
     };
     let about = |job: &u8, fits: Phase, attempt: i8, from: Sender| {
-        let job = model.job(meant(model, *job, |phase| phase == fits)?);
-        let attempt = job.attempt.saturating_add_signed(attempt.into());
-        let server = match from {
-            Sender::Unnamed => None,
-            Sender::Holder => job.server().map(Into::into),
-            Sender::Other(number) => Some(id("s", number % 3)),
-        };
-        let from = server.map(|server: Box<str>| {
-            let known = model.server(&server);
-            let lives = known.map_or(Vec::new(), |it| it.incarnations);
-            let incarnation = match from {
-                Sender::Other(number) if number > 127 => lives.first(),
-                _ => lives.last(),
-            };
-            let incarnation = incarnation.map_or("i0", |it| it).into();
-            Holder {
-                server,
-                incarnation,
-            }
-        });
-        let job: Box<str> = job.id().into();
-        Some((job, attempt, from))
+        about_attempt(model, *job, fits, attempt, from)
     };
     Some(match wish {
         Wish::Plain(command) => command.clone(),
@@ -208,6 +219,14 @@ fn command(wish: &Wish, model: &Model, next: usize, at: Instant) -> Option<Comma
                 job,
                 attempt,
                 from: from?,
+            }
+        }
+        Wish::StartActionFailed { job, attempt } => {
+            let (job, attempt, _) = about(job, Phase::Starting, *attempt, Sender::Unnamed)?;
+            Command::StartActionFailed {
+                job,
+                attempt,
+                description: "".into(),
             }
         }
         Wish::Cancel(job) => Command::Cancel { job: named(job)? },

@@ -1,21 +1,16 @@
-//! What a leader does beside proposing: it ends leases that ran out, and asks the others' clocks.
+//! What a leader does beside proposing: it ends leases that ran out.
 
+use crate::Proposed;
 use crate::clock;
 use crate::core::Core;
 use crate::leases::{Due, End, Leases, Timeouts};
-use crate::{NodeId, Proposed};
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
 use fermata_pool::outcome::{JobOutcome, Outcome};
 use fermata_pool::time::Instant;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::task::JoinSet;
 
-/// How often the other members' clocks are asked.
-const CLOCKS_EVERY: Duration = Duration::from_secs(2);
-/// How long a clock may take to answer: half of it is how wrong the answer may be.
-const CLOCK_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long a lease whose end could not be committed waits to be ended again.
 const END_AGAIN_AFTER: Duration = Duration::from_millis(100);
 
@@ -225,33 +220,5 @@ async fn finish(core: &Core, due: &[Due], answers: Option<Answers>) {
     }
     if failed {
         tokio::time::sleep(END_AGAIN_AFTER).await;
-    }
-}
-
-/// Asks the other voters what their clocks show, at once and then again and again: a step of
-/// this member's clock is followed only with a majority of them (S36).
-pub(super) async fn ask_clocks(core: &Arc<Core>) {
-    let mut rounds = tokio::time::interval(CLOCKS_EVERY);
-    loop {
-        rounds.tick().await;
-        let members = core.members();
-        let mut asked = JoinSet::new();
-        for node in members.voter_ids().filter(|&node| node != core.node) {
-            asked.spawn(ask_clock(Arc::clone(core), node));
-        }
-        while asked.join_next().await.is_some() {}
-    }
-}
-
-async fn ask_clock(core: Arc<Core>, node: NodeId) {
-    let Some(member) = core.member(node) else {
-        return;
-    };
-    let before_us = core.time.monotonic_us();
-    let at = member.to_node();
-    let asked = core.network.clock(node, &at);
-    if let Ok(Ok(wall_us)) = tokio::time::timeout(CLOCK_TIMEOUT, asked).await {
-        let after_us = core.time.monotonic_us();
-        core.note_clock(node, wall_us, before_us + (after_us - before_us) / 2);
     }
 }

@@ -28,7 +28,7 @@ use self::duties::Renewals;
 use crate::clock;
 use crate::core::Core;
 use crate::raft::{Proposal, Response, TypeConfig};
-use crate::{Leadership, NodeId, ProposeError, Proposed, membership};
+use crate::{Leadership, NodeId, ProposeError, Proposed, membership, standing};
 use fermata_pool::command::{Claim, Command, Entry};
 use fermata_pool::outcome::{Applied, Outcome};
 use openraft::async_runtime::WatchReceiver;
@@ -181,7 +181,7 @@ impl Driver {
         tokio::select! {
             () = self.drive(&mut open) => {}
             () = duties::keep_leases(&core) => {}
-            () = duties::ask_clocks(&core) => {}
+            () = standing::keep_asking(&core) => {}
             () = membership::finish_changes(&core) => {}
         }
         self.publish_other_leader();

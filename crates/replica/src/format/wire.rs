@@ -42,7 +42,7 @@ pub const FORWARDED_BYTES_MAX: u32 = 16 << 20;
 /// What a connection is for; each has its own, so that none waits behind another's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Purpose {
-    /// Votes, transfers of leadership, and what clocks show.
+    /// Votes, transfers of leadership, and how members stand.
     Votes,
     /// The leader's sign of life.
     Heartbeats,
@@ -142,8 +142,8 @@ pub enum Request {
         /// How long its answer is waited for, in milliseconds.
         deadline_ms: u64,
     },
-    /// What does the wall clock show?
-    Clock,
+    /// How does it stand, and what does its wall clock show?
+    Standing,
     /// Which cluster is this, and who leads it?
     Seek,
     /// A member says how it is reached, and asks to be let in if it is not in yet.
@@ -168,6 +168,25 @@ pub struct SnapshotOutline {
     pub bytes: u64,
     /// crc32 of the stream.
     pub checksum: u32,
+}
+
+/// How a member stands, as it says itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// What its wall clock shows, in microseconds of Unix time.
+    pub wall_us: i64,
+    /// The term that it knows.
+    pub term: u64,
+    /// The last entry in its log.
+    pub last_log: Option<u64>,
+    /// The last entry that it applied.
+    pub applied: Option<u64>,
+    /// The name of its time zone.
+    pub time_zone: String,
+    /// Which zone database its rules came from.
+    pub tzdb: String,
+    /// The version of its program.
+    pub version: String,
 }
 
 /// What a candidate says of itself.
@@ -230,11 +249,8 @@ pub enum Answer {
         /// Which.
         number: u64,
     },
-    /// To [`Request::Clock`]: microseconds of Unix time.
-    Clock {
-        /// What the wall clock shows.
-        wall_us: i64,
-    },
+    /// To [`Request::Standing`].
+    Stands(Standing),
     /// To [`Request::Seek`].
     Cluster {
         /// Its id.

@@ -24,6 +24,7 @@ fn server(online: bool, jobs: u32, heard_s: i64) -> Server {
         revision: 1,
         incarnation: Some("a".into()),
         online,
+        draining: false,
         superseded: Vec::new(),
         seen_under: 1,
         heard_at: Instant::from_us(heard_s * SECOND),

@@ -14,6 +14,7 @@ use crate::format::wire::{
 };
 use crate::membership;
 use crate::raft::{self, SnapshotMeta, StoredMembership, TypeConfig};
+use crate::standing;
 use crate::state_machine::Snapshot;
 use crate::store::SnapshotWriter;
 use openraft::raft::{
@@ -172,9 +173,7 @@ async fn answer(
             }
             Ok(appended(&response))
         }
-        Request::Clock => Ok(Answer::Clock {
-            wall_us: core.time.wall_us(),
-        }),
+        Request::Standing => Ok(Answer::Stands(standing::own(core))),
         Request::Seek => Ok(membership::sought(core, from)),
         Request::Announce { member, join } => Ok(membership::announced(core, member, join).await),
         Request::SnapshotBegin { .. }

@@ -4,7 +4,7 @@ use super::connection::{CONNECT_TIMEOUT, Connection, Dialer, PeerError};
 use crate::NodeId;
 use crate::format::log::MembershipRecord;
 use crate::format::wire::{
-    Answer, Candidacy, Purpose, Request, SNAPSHOT_PART_BYTES_MAX, SnapshotOutline,
+    Answer, Candidacy, Purpose, Request, SNAPSHOT_PART_BYTES_MAX, SnapshotOutline, Standing,
 };
 use crate::raft::{Membership, Node, TypeConfig, Vote};
 use crate::state_machine::Snapshot;
@@ -86,11 +86,11 @@ impl Network {
         Arc::clone(lock(&self.votes).entry(to).or_default())
     }
 
-    /// What a peer's wall clock shows, in microseconds of Unix time.
-    pub(crate) async fn clock(&self, to: NodeId, node: &Node) -> Result<i64, PeerError> {
+    /// How a peer stands.
+    pub(crate) async fn standing(&self, to: NodeId, node: &Node) -> Result<Standing, PeerError> {
         let client = self.client(to, node, Purpose::Votes);
-        match client.votes.ask(&Request::Clock, &[]).await? {
-            Answer::Clock { wall_us } => Ok(wall_us),
+        match client.votes.ask(&Request::Standing, &[]).await? {
+            Answer::Stands(standing) => Ok(standing),
             other => Err(PeerError::unexpected(&other)),
         }
     }

@@ -72,6 +72,7 @@ impl Store {
     /// # Errors
     /// The file that says so is damaged, or cannot be read.
     pub fn identity(folder: &Path) -> Result<Option<Identity>, ReplicaError> {
+        must_be_folder(folder)?;
         let path = folder.join(LOG).join(IDENTITY);
         match fs::read(&path) {
             Ok(bytes) => match Identity::from_bytes(&bytes) {
@@ -91,6 +92,7 @@ impl Store {
     /// # Errors
     /// It is in use, belongs to another, is not whole, or is damaged: then nothing was changed.
     pub fn open(folder: &Path, owner: Owner) -> Result<Store, ReplicaError> {
+        must_be_folder(folder)?;
         let halves = Halves::in_folder(folder);
         for folder in [folder, halves.log.as_path()] {
             fs::create_dir_all(folder).map_err(ReplicaError::io("making", folder))?;
@@ -258,6 +260,19 @@ impl Halves {
         database.set_identity(&identity, true)?;
         Ok((identity, log))
     }
+}
+
+/// A file where a folder is expected is a slip of whoever named it, and no fault of the disk.
+fn must_be_folder(path: &Path) -> Result<(), ReplicaError> {
+    if path.exists() && !path.is_dir() {
+        return Err(ReplicaError::Invalid {
+            why: format!(
+                "data: {} is no folder; allowed: a folder, or none yet",
+                path.display()
+            ),
+        });
+    }
+    Ok(())
 }
 
 fn hex(id: u128) -> String {

@@ -24,13 +24,18 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// A cluster of members 1 to `size`, all of whom vote, and one of whom leads.
-    pub(crate) async fn of(size: u64) -> Cluster {
-        let mut cluster = Cluster {
+    /// A cluster without members.
+    pub(crate) fn empty() -> Cluster {
+        Cluster {
             running: BTreeMap::new(),
             folders: BTreeMap::new(),
             addresses: BTreeMap::new(),
-        };
+        }
+    }
+
+    /// A cluster of members 1 to `size`, all of whom vote, and one of whom leads.
+    pub(crate) async fn of(size: u64) -> Cluster {
+        let mut cluster = Cluster::empty();
         cluster.start(1, Start::Bootstrap).await.expect("it starts");
         for node in 2..=size {
             cluster.join(node).await.expect("it joins");

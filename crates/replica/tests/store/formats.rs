@@ -6,8 +6,9 @@
 use super::snapshots::{apply, build, digest, launching};
 use super::{entries, entry, id, membership, open, run, wal_file};
 use fermata_pool::command::{
-    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Holder, Launch, Node,
-    Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    Algo, Category, Claim, Command, Entry, Event, EventKind, Executor, Header, Holder, Launch,
+    MemberChange, Node, OnFailure, Override, Parent, ResolveLimits, ServerDefinition, Settings,
+    StartAction,
 };
 use fermata_pool::limits::{
     Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit, Style, TimeLimit,
@@ -131,6 +132,11 @@ fn ordinal(command: &Command) -> usize {
         Command::PutOverride { .. } => 20,
         Command::DeleteOverride { .. } => 21,
         Command::ResetStats => 22,
+        Command::By { .. } => 23,
+        Command::MembersChanged(_) => 24,
+        Command::DrainServer { .. } => 25,
+        Command::ServerDraining(_) => 26,
+        Command::StartActionFailed { .. } => 27,
     }
 }
 
@@ -158,7 +164,7 @@ fn about_jobs() -> Vec<Command> {
             event: Some("e1".into()),
             priority: Some(-3),
             params: Some(br#"{"a":1}"#[..].into()),
-            params_hash: Some(7),
+            request_hash: Some(7),
             limits: limits(),
             targets: Some(vec!["s1".into(), "group".into()]),
             delay_s: Some(30),
@@ -206,6 +212,15 @@ fn about_definitions() -> Vec<Command> {
                     limits: limits(),
                 }],
                 resolve: ResolveLimits::FirstStart,
+                on_start: Some(Box::new(StartAction {
+                    url: "http://hooks/start".into(),
+                    headers: vec![Header {
+                        name: "x-team".into(),
+                        value: "crm".into(),
+                    }],
+                    timeout_s: 5,
+                    on_failure: OnFailure::Continue,
+                })),
             }),
             if_revision: Some(0),
         },
@@ -274,6 +289,23 @@ fn about_holders_and_windows() -> Vec<Command> {
             scope: "rate:sendgrid".into(),
         },
         Command::ResetStats,
+        Command::By {
+            actor: "anonymous@127.0.0.1".into(),
+            command: Box::new(Command::ResetAll),
+        },
+        Command::MembersChanged(MemberChange::HandedOver {
+            from: 1,
+            to: Some(2),
+        }),
+        Command::DrainServer {
+            server: "s1".into(),
+        },
+        Command::ServerDraining(holder()),
+        Command::StartActionFailed {
+            job: "j1".into(),
+            attempt: 3,
+            description: "no answer".into(),
+        },
     ]
 }
 

@@ -1,5 +1,7 @@
 //! What executors, callers and people say about a job: started, still here, completed, cancel.
 
+use std::sync::Arc;
+
 use axum::Extension;
 use axum::extract::State;
 use axum::response::Response;
@@ -11,12 +13,12 @@ use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::query::CallQuery;
 use fermata_pool::command::Command;
 use fermata_pool::outcome::Refusal;
-use fermata_replica::HeardError;
+use fermata_replica::{HeardError, Leadership};
 use http::StatusCode;
 use serde::Deserialize;
 use tokio::time::timeout_at;
 
-use crate::admission::Deadline;
+use crate::admission::{Deadline, Place};
 use crate::edge::Edge;
 use crate::input::{Id, Json, OptionalJson, Query};
 use crate::refused::{Refused, json};
@@ -41,10 +43,12 @@ pub(crate) async fn cancel(
 pub(crate) async fn started(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    Extension(place): Extension<Arc<Place>>,
     Id(job): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(StartedRequest { attempt }): Json<StartedRequest>,
 ) -> Result<Response, Refused> {
+    edge.until_acted(deadline, &place, &job, attempt).await?;
     let command = Command::Started {
         job: job.clone(),
         attempt,
@@ -118,6 +122,45 @@ fn not_held(view: &JobView, given: Option<u32>) -> Option<Problem> {
         view.attempt
     );
     Some(Problem::new(ErrorCode::StaleAttempt, detail).with_field("attempt"))
+}
+
+impl Edge {
+    /// Waits until the attempt's start action is over, if it has one.
+    async fn until_acted(
+        &self,
+        deadline: Deadline,
+        place: &Place,
+        job: &str,
+        attempt: u32,
+    ) -> Result<(), Refused> {
+        let is_pending = || {
+            let Leadership::Leader { claim } = *self.replica.leadership().borrow() else {
+                return false;
+            };
+            self.replica.read(|pool| {
+                let view = pool.job(job).filter(|view| view.job.attempt == attempt);
+                view.is_some_and(|view| self.start_actions.is_pending(claim, &view))
+            })
+        };
+        if !is_pending() {
+            return Ok(());
+        }
+        place.hold()?;
+        let listener = self.hints.jobs.listen(job);
+        loop {
+            let hint = listener.next();
+            if !is_pending() {
+                return Ok(());
+            }
+            if timeout_at(deadline.at, hint).await.is_err() {
+                let detail = "the attempt's start action is not over; the confirmation is to be \
+                              repeated";
+                let mut problem = Problem::new(ErrorCode::StartActionPending, detail);
+                problem.retry_after_ms = Some(1_000);
+                return Err(problem.into());
+            }
+        }
+    }
 }
 
 /// A description that keeps to its bound (S11).

@@ -12,6 +12,7 @@ use fermata_pool::command::Command;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde::Serialize;
 
+use crate::actor::Actor;
 use crate::admission::Deadline;
 use crate::convert::{inward, outward};
 use crate::edge::Edge;
@@ -21,6 +22,7 @@ use crate::refused::{Refused, json, no_content};
 pub(crate) async fn put_event(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(id): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
@@ -29,7 +31,7 @@ pub(crate) async fn put_event(
     let if_revision = input::revision(&headers, body.revision)?;
     let event = Box::new(inward::event(body, &id)?);
     let command = Command::PutEvent { event, if_revision };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     event_answer(&edge, &id)
 }
 
@@ -44,13 +46,14 @@ pub(crate) async fn get_event(
 pub(crate) async fn delete_event(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(event): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let if_revision = input::revision(&headers, None)?;
     let command = Command::DeleteEvent { event, if_revision };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     Ok(no_content())
 }
 
@@ -73,6 +76,7 @@ pub(crate) async fn list_events(
 pub(crate) async fn put_category(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(id): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
@@ -84,7 +88,7 @@ pub(crate) async fn put_category(
         category,
         if_revision,
     };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     category_answer(&edge, &id)
 }
 
@@ -99,6 +103,7 @@ pub(crate) async fn get_category(
 pub(crate) async fn delete_category(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Id(category): Id,
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
@@ -108,7 +113,7 @@ pub(crate) async fn delete_category(
         category,
         if_revision,
     };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     Ok(no_content())
 }
 
@@ -133,6 +138,7 @@ pub(crate) async fn list_categories(
 pub(crate) async fn put_settings(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Query(CallQuery { .. }): Query<CallQuery>,
     headers: HeaderMap,
     Json(body): Json<Settings>,
@@ -143,7 +149,7 @@ pub(crate) async fn put_settings(
         settings,
         if_revision,
     };
-    edge.propose(deadline, command).await?;
+    edge.propose_by(actor, deadline, command).await?;
     Ok(settings_answer(&edge))
 }
 

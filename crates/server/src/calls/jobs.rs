@@ -3,15 +3,16 @@
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::response::Response;
+use fermata_api::headers;
 use fermata_api::jobs::{
-    BatchAnswer, JobQuery, JobView, JobsQuery, LaunchQuery, LaunchRequest, LaunchResult, Launches,
+    BatchAnswer, BatchItem, JobQuery, JobView, JobsQuery, LaunchQuery, LaunchResult, Launches,
 };
 use fermata_api::problem::{ErrorCode, Problem, RetryWith};
 use fermata_api::query::Page;
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Launch};
 use fermata_pool::job::JobNumber;
-use fermata_pool::outcome::Outcome;
+use fermata_pool::outcome::{Outcome, Refusal};
 use fermata_pool::query::{JobFilter, JobView as Row};
 use fermata_pool::terms::Rules;
 use fermata_pool::time::Instant;
@@ -25,6 +26,7 @@ use crate::edge::{Edge, unexpected};
 use crate::ids;
 use crate::input::{self, Id, Query};
 use crate::refused::{self, Refused, json};
+use crate::sameness;
 
 /// Most rows that one page of jobs looks at: a rare filter ends a page early and goes on from
 /// there, instead of holding everything up.
@@ -46,11 +48,26 @@ pub(crate) async fn launch(
     let key = input::idempotency_key(request.headers())?.map(str::to_owned);
     let key = key.as_deref();
     let body = input::body(request, &edge).await?;
-    match (Launches::decode(&body)?, is_dry) {
-        (Launches::One(request), false) => edge.launch_one(deadline, *request, key).await,
-        (Launches::One(request), true) => edge.dry_run_one(*request, key),
-        (Launches::Batch(batch), false) => edge.launch_all(deadline, batch.jobs, key).await,
-        (Launches::Batch(batch), true) => Ok(edge.dry_run_all(batch.jobs, key)),
+    match Launches::decode(&body)? {
+        Launches::One(request) => {
+            let id = ids::choose(request.id.as_deref(), key, 0);
+            // It was read as JSON, so it is UTF-8.
+            let json = std::str::from_utf8(&body).unwrap_or_default();
+            let launch = inward::launch(*request, &id, sameness::of_launch(json))?;
+            if is_dry {
+                edge.dry_run_one(&launch)
+            } else {
+                edge.launch_one(deadline, launch).await
+            }
+        }
+        Launches::Batch(items) => {
+            let checked = edge.check_batch(items, key)?;
+            if is_dry {
+                Ok(edge.dry_run_all(checked))
+            } else {
+                edge.launch_all(deadline, checked).await
+            }
+        }
     }
 }
 
@@ -164,14 +181,8 @@ impl Edge {
         response
     }
 
-    async fn launch_one(
-        &self,
-        deadline: Deadline,
-        request: LaunchRequest,
-        key: Option<&str>,
-    ) -> Result<Response, Refused> {
-        let id = ids::choose(request.id.as_deref(), key, None);
-        let launch = inward::launch(request, &id)?;
+    async fn launch_one(&self, deadline: Deadline, launch: Launch) -> Result<Response, Refused> {
+        let id = launch.id.clone();
         let command = Command::Launch(Box::new(launch));
         match self.propose(deadline, command).await? {
             Outcome::Job(_) => Ok(self.launch_answer(self.job(&id)?)),
@@ -179,17 +190,53 @@ impl Edge {
         }
     }
 
+    /// The launches of a batch, or what is wrong with each. Where ids come of a key that another
+    /// request has used, the whole is refused and nothing is done (S40).
+    fn check_batch(
+        &self,
+        items: Vec<BatchItem<'_>>,
+        key: Option<&str>,
+    ) -> Result<Vec<Result<Launch, Problem>>, Problem> {
+        let batch = key.map(|_| sameness::of_batch(items.iter().map(|item| item.json)));
+        let mut keyed = 0;
+        let mut launches = Vec::with_capacity(items.len());
+        for (place, item) in items.into_iter().enumerate() {
+            let own = item
+                .request
+                .as_ref()
+                .ok()
+                .and_then(|request| request.id.clone());
+            let id = ids::choose(own.as_deref(), key, keyed);
+            let of_key = batch.filter(|_| own.is_none());
+            keyed += usize::from(of_key.is_some());
+            let launch = item.request.and_then(|request| {
+                let hash = match of_key {
+                    Some(batch) => sameness::of_item(item.json, batch),
+                    None => sameness::of_launch(item.json),
+                };
+                inward::launch(request, &id, hash).map_err(|problem| in_batch(problem, place))
+            });
+            if let (Ok(launch), true) = (&launch, of_key.is_some())
+                && self.replica.read(|pool| pool.is_id_conflict(launch))
+            {
+                let mut problem = refusals::refusal(Refusal::IdConflict);
+                problem.field = Some(headers::IDEMPOTENCY_KEY.to_owned());
+                return Err(problem);
+            }
+            launches.push(launch);
+        }
+        Ok(launches)
+    }
+
     async fn launch_all(
         &self,
         deadline: Deadline,
-        requests: Vec<LaunchRequest>,
-        key: Option<&str>,
+        launches: Vec<Result<Launch, Problem>>,
     ) -> Result<Response, Refused> {
-        let mut checked: Vec<Result<Box<str>, Problem>> = Vec::with_capacity(requests.len());
-        let mut commands = Vec::with_capacity(requests.len());
-        for (place, request) in requests.into_iter().enumerate() {
-            let id = ids::choose(request.id.as_deref(), key, Some(place));
-            checked.push(inward::launch(request, &id).map(|launch: Launch| {
+        let mut checked: Vec<Result<Box<str>, Problem>> = Vec::with_capacity(launches.len());
+        let mut commands = Vec::with_capacity(launches.len());
+        for launch in launches {
+            checked.push(launch.map(|launch| {
                 let id = launch.id.clone();
                 commands.push(Command::Launch(Box::new(launch)));
                 id
@@ -199,7 +246,10 @@ impl Edge {
         let mut results = Vec::with_capacity(checked.len());
         for (place, item) in checked.into_iter().enumerate() {
             let launched = match item {
-                Err(problem) => Err(problem),
+                Err(problem) => {
+                    results.push(result(Err(problem)));
+                    continue;
+                }
                 Ok(id) => match outcomes.next() {
                     Some(Outcome::Job(_)) => self.job(&id).and_then(|job| self.launched(job)),
                     Some(Outcome::Refused(refusal)) => Err(refusals::refusal(refusal)),

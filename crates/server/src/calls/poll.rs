@@ -48,6 +48,7 @@ use crate::convert::{inward, outward, refusals};
 use crate::edge::{Edge, unexpected};
 use crate::input::{Id, Json, Query};
 use crate::refused::{Refused, json};
+use crate::start_actions::StartActions;
 
 /// Most attempts that one answer offers; the next poll gets the next ones.
 const OFFERS_MAX: usize = 1_000;
@@ -68,7 +69,16 @@ struct Memory {
     /// `active` attempts that the last poll did not name.
     missing: BTreeSet<AttemptRef>,
     /// What was said, and when.
-    said: HashMap<AttemptRef, Instant>,
+    said: HashMap<Subject, Instant>,
+}
+
+/// What is said something about.
+#[derive(Clone, PartialEq, Eq, Hash)]
+enum Subject {
+    /// The worker itself: it is to drain.
+    Worker,
+    /// An attempt: to be taken in hand, or to be stopped.
+    Attempt(AttemptRef),
 }
 
 /// A poll as it is worked off.
@@ -80,6 +90,8 @@ struct Poll {
     holds: HashSet<AttemptRef>,
     /// What it reports the end of.
     ended: HashSet<AttemptRef>,
+    /// Whether its worker takes nothing new.
+    draining: bool,
 }
 
 /// What there is to say.
@@ -87,6 +99,7 @@ struct Poll {
 struct News {
     launches: Vec<Offer>,
     stop: Vec<StopOrder>,
+    drain: bool,
 }
 
 pub(crate) async fn poll(
@@ -109,6 +122,7 @@ pub(crate) async fn poll(
         claim,
         holds: body.holds.into_iter().collect(),
         ended,
+        draining: body.draining,
         server,
     };
     let heard = edge.replica.server_heard(poll.holder.clone());
@@ -128,8 +142,9 @@ pub(crate) async fn poll(
         server_timeout_ms: millis(lease.server_timeout),
         ..PollAnswer::default()
     };
+    edge.drain(deadline, &poll).await?;
     answer.started = edge
-        .report(deadline, &body.started, reports.started)
+        .confirm(deadline, poll.claim, &body.started, reports.started)
         .await?;
     let completed: Vec<AttemptRef> = body.completed.iter().map(named).collect();
     answer.completed = edge.report(deadline, &completed, reports.completed).await?;
@@ -143,6 +158,7 @@ pub(crate) async fn poll(
     let news = edge.news(&poll, &place, &mut leadership, until).await?;
     answer.launches = news.launches;
     answer.stop = news.stop;
+    answer.drain = news.drain;
     Ok(json(StatusCode::OK, &answer))
 }
 
@@ -211,6 +227,56 @@ impl Edge {
         Ok(results)
     }
 
+    /// Brings confirmations into the log; those of attempts whose start action is not over wait.
+    async fn confirm(
+        &self,
+        deadline: Deadline,
+        claim: Claim,
+        attempts: &[AttemptRef],
+        commands: Vec<Command>,
+    ) -> Result<Vec<AttemptResult>, Refused> {
+        let is_pending: Vec<bool> = self.replica.read(|pool| {
+            let views = attempts.iter().map(|named| (named, pool.job(&named.job)));
+            let pending = views.map(|(named, view)| {
+                view.filter(|view| view.job.attempt == named.attempt)
+                    .is_some_and(|view| self.start_actions.is_pending(claim, &view))
+            });
+            pending.collect()
+        });
+        let ready = attempts.iter().cloned().zip(commands).zip(&is_pending);
+        let ready = ready.filter(|(_, is_pending)| !**is_pending);
+        let (ready, commands): (Vec<AttemptRef>, Vec<Command>) =
+            ready.map(|(ready, _)| ready).unzip();
+        let reported = self.report(deadline, &ready, commands).await?;
+        let mut reported = reported.into_iter();
+        let results = attempts.iter().zip(is_pending);
+        let results = results.filter_map(|(named, is_pending)| {
+            if !is_pending {
+                return reported.next();
+            }
+            Some(AttemptResult {
+                job: named.job.clone(),
+                attempt: named.attempt,
+                state: Some(fermata_api::jobs::JobState::Starting),
+                error: Some(ErrorCode::StartActionPending),
+            })
+        });
+        Ok(results.collect())
+    }
+
+    /// Takes note that the worker takes nothing new.
+    async fn drain(&self, deadline: Deadline, poll: &Poll) -> Result<(), Refused> {
+        let is_news = self.replica.read(|pool| {
+            let server = pool.server(&poll.server);
+            poll.draining && server.is_some_and(|server| !server.draining)
+        });
+        if is_news {
+            let command = Command::ServerDraining(poll.holder.clone());
+            self.propose(deadline, command).await?;
+        }
+        Ok(())
+    }
+
     fn result(&self, named: &AttemptRef, outcome: Outcome) -> Result<AttemptResult, Refused> {
         let (state, error) = match outcome {
             Outcome::Job(outcome) => (Some(outward::standing(&outcome.standing)), None),
@@ -261,7 +327,9 @@ impl Edge {
         let mut is_held = false;
         loop {
             let hint = listener.next();
-            let news = self.replica.read(|pool| poll.look(pool))?;
+            let news = self
+                .replica
+                .read(|pool| poll.look(pool, &self.start_actions))?;
             let now = Instant::now();
             if now >= until || *closing.borrow() || self.polls.is_new(poll, &news, now) {
                 self.polls.said(poll, &news, now);
@@ -302,7 +370,7 @@ impl Poll {
     }
 
     /// What there is to say to this worker.
-    fn look(&self, pool: &Pool) -> Result<News, Problem> {
+    fn look(&self, pool: &Pool, actions: &StartActions) -> Result<News, Problem> {
         let server = pool
             .server(&self.server)
             .ok_or_else(|| servers::unknown(&self.server))?;
@@ -315,22 +383,23 @@ impl Poll {
             return Err(problem.with_field("incarnation"));
         }
         Ok(News {
-            launches: self.launches(pool),
+            launches: self.launches(pool, actions),
             stop: self.stop(pool),
+            drain: server.draining && !self.draining,
         })
     }
 
-    fn launches(&self, pool: &Pool) -> Vec<Offer> {
+    fn launches(&self, pool: &Pool, actions: &StartActions) -> Vec<Offer> {
         let mut launches = Vec::new();
         let mut params_bytes = 0;
         for view in pool.held_by(&self.server) {
             let JobState::Starting(attempt) = &view.job.state else {
                 continue;
             };
-            if self
+            let is_held = self
                 .holds
-                .contains(&attempt_ref(&view.job.id, view.job.attempt))
-            {
+                .contains(&attempt_ref(&view.job.id, view.job.attempt));
+            if is_held || actions.is_pending(self.claim, &view) {
                 continue;
             }
             params_bytes += view.params.map_or(0, <[u8]>::len);
@@ -379,11 +448,11 @@ impl Poll {
 
 impl News {
     fn is_empty(&self) -> bool {
-        self.launches.is_empty() && self.stop.is_empty()
+        self.launches.is_empty() && self.stop.is_empty() && !self.drain
     }
 
     /// What it says something about. A stop and an offer never concern the same attempt.
-    fn subjects(&self) -> impl Iterator<Item = AttemptRef> {
+    fn subjects(&self) -> impl Iterator<Item = Subject> {
         let offered = self
             .launches
             .iter()
@@ -391,7 +460,8 @@ impl News {
         let stopped = self.stop.iter().map(|order| (&order.job, order.attempt));
         offered
             .chain(stopped)
-            .map(|(job, attempt)| attempt_ref(job, attempt))
+            .map(|(job, attempt)| Subject::Attempt(attempt_ref(job, attempt)))
+            .chain(self.drain.then_some(Subject::Worker))
     }
 }
 

@@ -10,6 +10,7 @@ use fermata_pool::command::Command;
 use http::StatusCode;
 
 use super::definitions::page;
+use crate::actor::Actor;
 use crate::admission::Deadline;
 use crate::convert::{inward, rates};
 use crate::edge::Edge;
@@ -65,32 +66,36 @@ pub(crate) async fn list_windows(
 pub(crate) async fn reset_window(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Scope(scope): Scope,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
-    edge.propose(deadline, Command::Reset { scope }).await?;
+    edge.propose_by(actor, deadline, Command::Reset { scope })
+        .await?;
     Ok(no_content())
 }
 
 pub(crate) async fn reset_windows(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
-    edge.propose(deadline, Command::ResetAll).await?;
+    edge.propose_by(actor, deadline, Command::ResetAll).await?;
     Ok(no_content())
 }
 
 pub(crate) async fn put_override(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Scope(scope): Scope,
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(body): Json<Override>,
 ) -> Result<Response, Refused> {
     let sizes = inward::sizes(body, &scope)?;
     let answer = rates::named_override(&scope, &sizes);
-    edge.propose(deadline, Command::PutOverride { scope, sizes })
+    edge.propose_by(actor, deadline, Command::PutOverride { scope, sizes })
         .await?;
     Ok(json(StatusCode::OK, &answer))
 }
@@ -98,10 +103,11 @@ pub(crate) async fn put_override(
 pub(crate) async fn delete_override(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Scope(scope): Scope,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
-    edge.propose(deadline, Command::DeleteOverride { scope })
+    edge.propose_by(actor, deadline, Command::DeleteOverride { scope })
         .await?;
     Ok(no_content())
 }
@@ -132,8 +138,10 @@ pub(crate) async fn stats(
 pub(crate) async fn reset_stats(
     State(edge): State<Edge>,
     Extension(deadline): Extension<Deadline>,
+    actor: Actor,
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
-    edge.propose(deadline, Command::ResetStats).await?;
+    edge.propose_by(actor, deadline, Command::ResetStats)
+        .await?;
     Ok(no_content())
 }

@@ -5,16 +5,15 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use fermata_api::jobs::LaunchRequest;
 use fermata_api::problem::Problem;
 use fermata_api::query::CallQuery;
 use fermata_api::why::{DryRunAnswer, DryRunResult, WhyView};
+use fermata_pool::command::Launch;
 use http::StatusCode;
 
 use super::jobs::{in_batch, unknown_job};
-use crate::convert::{inward, refusals, why};
+use crate::convert::{refusals, why};
 use crate::edge::Edge;
-use crate::ids;
 use crate::input::{Id, Query};
 use crate::refused::{Refused, json};
 
@@ -34,20 +33,19 @@ pub(crate) async fn get(
 
 impl Edge {
     /// The answer to the dry run of one launch.
-    pub(crate) fn dry_run_one(
-        &self,
-        request: LaunchRequest,
-        key: Option<&str>,
-    ) -> Result<Response, Refused> {
-        let view = self.would(request, key, None)?;
+    pub(crate) fn dry_run_one(&self, launch: &Launch) -> Result<Response, Refused> {
+        let view = self.would(launch)?;
         Ok(json(StatusCode::OK, &view))
     }
 
     /// The answer to the dry run of many, each as if it came alone.
-    pub(crate) fn dry_run_all(&self, requests: Vec<LaunchRequest>, key: Option<&str>) -> Response {
-        let judged = requests.into_iter().enumerate().map(|(place, request)| {
-            let view = self.would(request, key, Some(place));
-            match view.map_err(|problem| in_batch(problem, place)) {
+    pub(crate) fn dry_run_all(&self, launches: Vec<Result<Launch, Problem>>) -> Response {
+        let judged = launches.into_iter().enumerate().map(|(place, launch)| {
+            let view = launch.and_then(|launch| {
+                self.would(&launch)
+                    .map_err(|problem| in_batch(problem, place))
+            });
+            match view {
                 Ok(view) => DryRunResult {
                     status: StatusCode::OK.as_u16(),
                     why: Some(Box::new(view)),
@@ -64,18 +62,11 @@ impl Edge {
         json(StatusCode::OK, &DryRunAnswer { results })
     }
 
-    fn would(
-        &self,
-        request: LaunchRequest,
-        key: Option<&str>,
-        place: Option<usize>,
-    ) -> Result<WhyView, Problem> {
-        let id = ids::choose(request.id.as_deref(), key, place);
-        let launch = inward::launch(request, &id)?;
+    fn would(&self, launch: &Launch) -> Result<WhyView, Problem> {
         let at = self.replica.now();
         let found = self.replica.read(|pool| {
-            pool.would(&launch, at)
-                .map(|found| why::why(pool, &id, &found, at))
+            pool.would(launch, at)
+                .map(|found| why::why(pool, &launch.id, &found, at))
         });
         found.map_err(refusals::refusal)
     }

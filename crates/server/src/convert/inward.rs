@@ -12,8 +12,8 @@ use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::servers::ServerBody;
 use fermata_api::settings;
 use fermata_pool::command::{
-    Algo, Category, Event, EventKind, Executor, Holder, Launch, Node, Override, PARAMS_BYTES_MAX,
-    Parent, ResolveLimits, ServerDefinition, Settings,
+    Algo, Category, Event, EventKind, Executor, Header, Holder, Launch, Node, OnFailure, Override,
+    PARAMS_BYTES_MAX, Parent, ResolveLimits, ServerDefinition, Settings, StartAction,
 };
 use fermata_pool::id::{check_id, check_key, check_scope_name};
 use fermata_pool::limits::{
@@ -22,10 +22,21 @@ use fermata_pool::limits::{
 };
 use fermata_pool::query::StateKind;
 use fermata_pool::time::Instant;
-use sha2::{Digest, Sha256};
+use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
+use http::uri::Scheme;
+use http::{HeaderName, HeaderValue, Uri};
 
 /// The bound of parameters whatever the settings say; theirs is the pool's to know.
 const PARAMS_BYTES_ANY: u32 = PARAMS_BYTES_MAX as u32;
+
+/// Headers that a start action does not choose.
+const OWN_HEADERS: [HeaderName; 5] = [
+    CONNECTION,
+    CONTENT_LENGTH,
+    CONTENT_TYPE,
+    HOST,
+    TRANSFER_ENCODING,
+];
 
 /// A field that breaks a rule, as it is answered.
 pub(crate) fn invalid(fault: InvalidField) -> Problem {
@@ -44,15 +55,18 @@ pub(crate) fn scope(field: &str, text: &str) -> Result<Box<str>, Problem> {
     Ok(text.into())
 }
 
-/// A launch under the id that was given or chosen for it.
-pub(crate) fn launch(request: jobs::LaunchRequest, id: &str) -> Result<Launch, Problem> {
-    let params_hash = request.params.as_ref().map(params_hash);
+/// A launch under the id that was given or chosen for it, and the hash of its request.
+pub(crate) fn launch(
+    request: jobs::LaunchRequest,
+    id: &str,
+    request_hash: u64,
+) -> Result<Launch, Problem> {
     let launch = Launch {
         id: id.into(),
         event: request.event.map(Into::into),
         priority: request.priority.map(jobs::Priority::get),
         params: request.params.map(|json| params(&json)),
-        params_hash,
+        request_hash: Some(request_hash),
         limits: limits(request.limits),
         targets: Some(names(request.targets)).filter(|targets| !targets.is_empty()),
         delay_s: request.delay_s,
@@ -95,9 +109,53 @@ pub(crate) fn event(body: events::Event, id: &str) -> Result<Event, Problem> {
             events::ResolveLimits::Launch => ResolveLimits::Launch,
             events::ResolveLimits::FirstStart => ResolveLimits::FirstStart,
         },
+        on_start: body.on_start.map(start_action).transpose()?,
     };
     event.check(PARAMS_BYTES_ANY).map_err(invalid)?;
     Ok(event)
+}
+
+/// A start action that can be sent as it is: what cannot be is refused when it is defined.
+fn start_action(action: events::StartAction) -> Result<Box<StartAction>, Problem> {
+    let allowed = "http://HOST[:PORT]/PATH, without a user or password";
+    let host = action.url.parse::<Uri>().ok().and_then(|url| {
+        let authority = url.authority()?;
+        let is_plain = url.scheme() == Some(&Scheme::HTTP) && !authority.as_str().contains('@');
+        is_plain.then(|| authority.host().to_owned())
+    });
+    if host.is_none_or(|host| host.is_empty()) {
+        let given = format!("{:?}", action.url);
+        return Err(invalid(InvalidField::new("on_start.url", given, allowed)));
+    }
+    let mut headers = Vec::with_capacity(action.headers.len());
+    for (name, value) in action.headers {
+        let is_free = HeaderName::try_from(&name).is_ok_and(|name| !OWN_HEADERS.contains(&name));
+        if !is_free || HeaderValue::try_from(&value).is_err() {
+            let allowed = format!(
+                "names and values of HTTP headers; not {}, which follow from the request",
+                OWN_HEADERS.map(|name| name.to_string()).join(", ")
+            );
+            let given = format!("{name:?}: {value:?}");
+            return Err(invalid(InvalidField::new(
+                "on_start.headers",
+                given,
+                allowed,
+            )));
+        }
+        headers.push(Header {
+            name: name.into(),
+            value: value.into(),
+        });
+    }
+    Ok(Box::new(StartAction {
+        url: action.url.into(),
+        headers,
+        timeout_s: number("on_start.timeout_s", action.timeout_s)?,
+        on_failure: match action.on_failure {
+            events::OnFailure::Abort => OnFailure::Abort,
+            events::OnFailure::Continue => OnFailure::Continue,
+        },
+    }))
 }
 
 fn node(node: events::Node) -> Node {
@@ -276,16 +334,6 @@ fn names(given: Vec<String>) -> Vec<Box<str>> {
 
 fn params(json: &fermata_api::params::Params) -> Box<[u8]> {
     json.as_json().as_bytes().into()
-}
-
-/// What parameters hash to as parsed: the order of keys and white space do not tell requests
-/// apart (S40).
-fn params_hash(json: &fermata_api::params::Params) -> u64 {
-    let parsed = serde_json::from_str::<serde_json::Value>(json.as_json());
-    let canonical = parsed.map_or_else(|_| json.as_json().to_owned(), |value| value.to_string());
-    let mut first = [0; 8];
-    first.copy_from_slice(&Sha256::digest(canonical)[..8]);
-    u64::from_le_bytes(first)
 }
 
 /// A key of a header, which is bounded before anything is made of it (S11).

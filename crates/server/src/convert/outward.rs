@@ -1,5 +1,6 @@
 //! The pool's state and outcomes as they are answered.
 
+use fermata_api::audit::{self, AuditAction};
 use fermata_api::events::{self, Algorithm, EventType};
 use fermata_api::jobs::{self, JobState, LogPlace, Priority};
 use fermata_api::limits as api_limits;
@@ -8,8 +9,10 @@ use fermata_api::servers::{Offer, ServerView, StopReason};
 use fermata_api::settings;
 use fermata_api::time::Timestamp;
 use fermata_pool::Pool;
+use fermata_pool::audit::{Action, AuditRecord};
 use fermata_pool::command::{
-    Algo, Category, Event, EventKind, Executor, Node, ResolveLimits, Settings,
+    Algo, Category, Event, EventKind, Executor, Node, OnFailure, ResolveLimits, Settings,
+    StartAction,
 };
 use fermata_pool::job::{Attempt, Difference, MetaLine, Note, PutBackCause, State};
 use fermata_pool::limits::{Align, Limit, LimitKind, Mode, Style};
@@ -191,7 +194,23 @@ pub(crate) fn event(stored: &Stored<'_, Event>) -> events::Event {
             ResolveLimits::Launch => events::ResolveLimits::Launch,
             ResolveLimits::FirstStart => events::ResolveLimits::FirstStart,
         },
+        on_start: event.on_start.as_deref().map(start_action),
         revision: Some(stored.revision),
+    }
+}
+
+fn start_action(action: &StartAction) -> events::StartAction {
+    let headers = action.headers.iter();
+    events::StartAction {
+        url: action.url.to_string(),
+        headers: headers
+            .map(|header| (header.name.to_string(), header.value.to_string()))
+            .collect(),
+        timeout_s: action.timeout_s.into(),
+        on_failure: match action.on_failure {
+            OnFailure::Abort => events::OnFailure::Abort,
+            OnFailure::Continue => events::OnFailure::Continue,
+        },
     }
 }
 
@@ -259,6 +278,7 @@ pub(crate) fn server(pool: &Pool, server: &Server) -> ServerView {
         max_jobs: server.definition.max_jobs.map(Into::into),
         enabled: server.definition.enabled,
         online: server.online,
+        draining: server.draining,
         incarnation: server
             .incarnation
             .as_deref()
@@ -399,6 +419,7 @@ fn note(note: &Note) -> String {
                 PutBackCause::StartTimeout => "it was not confirmed in time",
                 PutBackCause::Takeover => "a new leader took over",
                 PutBackCause::ServerOffline => "its server went away",
+                PutBackCause::ServerDraining => "its server takes nothing new",
             };
             format!("attempt {attempt} put back: {cause}")
         }
@@ -418,4 +439,36 @@ fn differs(difference: &Difference) -> String {
         job,
     } = difference;
     format!("warning: {what} is {ours} here and {theirs} in job {job} of the same pool")
+}
+
+/// A change by an operator.
+pub(crate) fn audit_record(number: u64, record: &AuditRecord) -> audit::AuditRecord {
+    let given = |text: &str| Some(text.to_owned()).filter(|text| !text.is_empty());
+    audit::AuditRecord {
+        number,
+        at: time(record.at),
+        index: record.index,
+        actor: given(&record.actor),
+        action: match record.action {
+            Action::PutEvent => AuditAction::PutEvent,
+            Action::DeleteEvent => AuditAction::DeleteEvent,
+            Action::PutCategory => AuditAction::PutCategory,
+            Action::DeleteCategory => AuditAction::DeleteCategory,
+            Action::PutSettings => AuditAction::PutSettings,
+            Action::PutServer => AuditAction::PutServer,
+            Action::DeleteServer => AuditAction::DeleteServer,
+            Action::DrainServer => AuditAction::DrainServer,
+            Action::PutOverride => AuditAction::PutOverride,
+            Action::DeleteOverride => AuditAction::DeleteOverride,
+            Action::Reset => AuditAction::ResetWindow,
+            Action::ResetAll => AuditAction::ResetWindows,
+            Action::ResetStats => AuditAction::ResetStats,
+            Action::AddMember => AuditAction::AddMember,
+            Action::RemoveMember => AuditAction::RemoveMember,
+            Action::Transfer => AuditAction::Transfer,
+        },
+        target: given(&record.target),
+        revision: record.revision,
+        change: given(&record.change),
+    }
 }

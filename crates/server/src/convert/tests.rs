@@ -12,7 +12,7 @@ use super::{inward, outward, rates};
 
 fn launch(body: Value) -> Result<fermata_pool::command::Launch, fermata_api::problem::Problem> {
     let request: LaunchRequest = serde_json::from_value(body).expect("a well-formed launch");
-    inward::launch(request, "j")
+    inward::launch(request, "j", 7)
 }
 
 #[test]
@@ -77,6 +77,7 @@ fn a_launch_keeps_what_was_given_and_nothing_else() {
     let bare = launch(json!({})).expect("a bare launch");
     let expected = fermata_pool::command::Launch {
         id: "j".into(),
+        request_hash: Some(7),
         ..fermata_pool::command::Launch::default()
     };
     assert_eq!(bare, expected, "S40 compares before defaults");
@@ -90,7 +91,7 @@ fn a_launch_keeps_what_was_given_and_nothing_else() {
 fn params_are_the_bytes_that_came() {
     let request: LaunchRequest =
         serde_json::from_str(r#"{"params": {"b":  1.0, "a": 1e2}}"#).expect("a launch");
-    let launch = inward::launch(request, "j").expect("a launch that keeps the rules");
+    let launch = inward::launch(request, "j", 7).expect("a launch that keeps the rules");
     assert_eq!(
         launch.params.as_deref(),
         Some(br#"{"b":  1.0, "a": 1e2}"#.as_slice())
@@ -112,8 +113,6 @@ fn launches_that_break_a_rule_name_the_field() {
             json!({"workflow": {"job": "w", "node": "/"}}),
             "workflow.node",
         ),
-        (json!({"delay_s": 31_622_401}), "delay_s"),
-        (json!({"lease_s": u64::MAX}), "lease_s"),
         (json!({"params": "x".repeat(65_535)}), "params"),
         (
             json!({"limits": [{"type": "queue", "amount": 1}, {"type": "job", "rate": 1}]}),
@@ -160,10 +159,6 @@ fn definitions_that_break_a_rule_name_the_field() {
         server(json!({"groups": ["a", ""]})),
         Err(Some("groups[1]".to_owned()))
     );
-    assert_eq!(
-        server(json!({"max_jobs": u64::MAX})),
-        Err(Some("max_jobs".to_owned()))
-    );
 }
 
 #[test]
@@ -172,4 +167,36 @@ fn incarnations_keep_their_order_as_text() {
     assert!(text(9) < text(10));
     assert!(text(10) < text(u64::MAX));
     assert!(fermata_pool::id::check_id("incarnation", &text(u64::MAX)).is_ok());
+}
+
+/// The contract names the bounds of the rules in its refusals, so they must be the rules'.
+#[test]
+fn the_bounds_of_the_contract_are_those_of_the_rules() {
+    use fermata_api::bounds;
+    use fermata_pool::limits as rules;
+    assert_eq!(bounds::AMOUNT_MAX, rules::AMOUNT_MAX);
+    assert_eq!(bounds::RATE_MAX, rules::RATE_MAX);
+    assert_eq!(bounds::WINDOW_S_MAX, rules::WINDOW_S_MAX);
+    assert_eq!(bounds::WEIGHT_MAX, rules::WEIGHT_MAX);
+    assert_eq!(bounds::DURATION_S_MAX, rules::DURATION_S_MAX);
+    assert_eq!(bounds::RETRIES_MAX, rules::RETRIES_MAX);
+    assert_eq!(bounds::BACKOFF_MAX, rules::BACKOFF_MAX);
+    let most = fermata_pool::command::Settings {
+        finished_max: u32::try_from(bounds::JOBS_KEPT_MAX).expect("32 bits"),
+        max_start_attempts: u32::try_from(bounds::START_ATTEMPTS_MAX).expect("32 bits"),
+        ..fermata_pool::command::Settings::default()
+    };
+    assert!(most.check().is_ok());
+    for beyond in [
+        fermata_pool::command::Settings {
+            finished_max: most.finished_max + 1,
+            ..most.clone()
+        },
+        fermata_pool::command::Settings {
+            max_start_attempts: most.max_start_attempts + 1,
+            ..most
+        },
+    ] {
+        assert!(beyond.check().is_err());
+    }
 }

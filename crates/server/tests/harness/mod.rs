@@ -267,8 +267,13 @@ impl Node {
     /// A call that is harmless to repeat (S40), sent until its outcome is known: elections happen
     /// at any time, on a busy machine above all.
     pub(crate) async fn post_until_known(&self, target: &str, body: Value) -> Answer {
+        self.until_known(Method::POST, target, body).await
+    }
+
+    /// As [`Node::post_until_known`], for any method.
+    pub(crate) async fn until_known(&self, method: Method, target: &str, body: Value) -> Answer {
         until(target, || async {
-            let answer = self.post(target, body.clone()).await;
+            let answer = self.json(method.clone(), target, &[], body.clone()).await;
             let code = answer.outcome().1;
             let is_known = code != "unknown_outcome" && code != "no_leader";
             is_known.then_some(answer)

@@ -1,0 +1,97 @@
+//! One node: the real member over a simulated disk, network and clock, with a small edge.
+
+use crate::clock::Wall;
+use crate::disk::Disk;
+use crate::edge;
+use crate::invariants::Seen;
+use crate::network::Network;
+use crate::trace::Kind;
+use fermata_replica::environment::Environment;
+use fermata_replica::{Config, Replica, Start, Timing, Zone};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where nodes listen for each other.
+const PEER_PORT: u16 = 7401;
+
+/// A node, through all its lives.
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) number: u64,
+    pub(crate) disk: Disk,
+    pub(crate) wall: Wall,
+    pub(crate) network: Network,
+    pub(crate) seen: Seen,
+}
+
+impl Node {
+    fn config(&self) -> Option<Config> {
+        let start = if self.number == 1 {
+            Start::Bootstrap
+        } else {
+            Start::Join {
+                peers: (1..self.number)
+                    .map(|peer| format!("n{peer}:{PEER_PORT}"))
+                    .collect(),
+            }
+        };
+        Some(Config {
+            node: self.number,
+            data: PathBuf::new(),
+            peer_listen: ([0, 0, 0, 0], PEER_PORT).into(),
+            peer_advertise: format!("n{}:{PEER_PORT}", self.number),
+            client_url: String::new(),
+            time_zone: Zone::built_in("Europe/Berlin").ok()?,
+            timing: Timing::Fast,
+            start,
+        })
+    }
+
+    /// One life, from start to crash.
+    pub(crate) async fn live(self) -> turmoil::Result {
+        let config = self.config().ok_or("the zone is built in")?;
+        let environment = Environment {
+            transport: Arc::new(self.network.clone()),
+            wall: Arc::new(self.wall.clone()),
+        };
+        let replica = match Replica::open_in(config, environment, self.disk.clone()).await {
+            Ok(replica) => replica,
+            Err(error) => {
+                tracing::warn!(node = self.number, %error, "a node does not start");
+                self.seen.stopped(self.number, &error.to_string());
+                return std::future::pending().await;
+            }
+        };
+        tokio::spawn(watch(replica.clone(), self.clone()));
+        tokio::spawn(edge::serve(replica.clone(), self.network.clone()));
+        let error = replica.failed().await;
+        self.seen.stopped(self.number, &error.to_string());
+        // It serves no more; what is left of it goes when it is started again.
+        std::future::pending().await
+    }
+}
+
+/// Notes the state after every entry.
+async fn watch(replica: Replica, node: Node) {
+    let mut applied = replica.applied();
+    let mut events = replica.events();
+    loop {
+        let status = replica.status();
+        let stamp = replica.read(|pool| pool.stamp().at.us());
+        if let Some(index) = status.applied {
+            let told = format!("{index} {:016x} {stamp}", status.digest);
+            node.network
+                .trace
+                .note(Kind::Entry, &node.network.host, told.as_bytes());
+            node.seen.state(node.number, index, status.digest, stamp);
+        }
+        while let Ok(entry) = events.try_recv() {
+            node.seen.entry(node.number, &entry);
+        }
+        let claim = replica.leadership();
+        node.seen.leads(node.number, &claim.borrow());
+        if applied.changed().await.is_err() {
+            return;
+        }
+    }
+}
