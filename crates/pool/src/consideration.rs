@@ -122,13 +122,13 @@ impl Pool {
                 let skipped = reason == Reason::RateLimited;
                 self.header.stats.skipped += u64::from(skipped);
                 if skipped && self.records_rate_checks {
-                    self.tell_skipped(pool, &interned, turn);
+                    self.tell_skipped(pool, interned, turn);
                 }
                 self.end(number, Err(reason), "".into(), turn);
             }
             Verdict::Queue(shut) => {
                 if let Some(shut) = shut {
-                    self.tell_shut(shut, &interned, RateOutcome::Throttled, turn);
+                    self.tell_shut(shut, interned, RateOutcome::Throttled, turn);
                 }
                 self.let_wait(number, pool, order, shut, turn);
             }
