@@ -4,19 +4,19 @@
 //! its pool. The others are shared with jobs of other pools: buckets and servers. What the shared
 //! ones say is the same for all heads of a kind (see `kinds`).
 
-use crate::command::Executor;
+use crate::command::{Algo, Executor};
 use crate::fleet::Wanted;
-use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Ticket};
+use crate::job::{Attempt, JobNumber, Note, ScopeNumber, ServerNumber, State, Tickets};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::{RateOutcome, Reason};
+use crate::outcome::{Move, RateOutcome, Reason, Standing};
 use crate::scope::Gate;
 use crate::state::{Pool, Turn};
 use crate::terms::Rules;
 use crate::time::Instant;
 use crate::window::Opening;
 use alloc::boxed::Box;
-use alloc::vec::Vec;
+use alloc::sync::Arc;
 
 /// The first gate that a job found shut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,6 +127,9 @@ impl Pool {
     }
 
     fn last_pick(&self, interned: &Interned) -> Option<&str> {
+        if interned.terms.algo != Algo::RoundRobin {
+            return None;
+        }
         match &interned.terms.event {
             Some(event) => self
                 .events
@@ -137,7 +140,7 @@ impl Pool {
     }
 
     fn note_pick(&mut self, interned: &Interned, server: ServerNumber) {
-        if interned.terms.algo != crate::command::Algo::RoundRobin {
+        if interned.terms.algo != Algo::RoundRobin {
             return;
         }
         let Some(server) = self.servers.get(&server) else {
@@ -162,7 +165,7 @@ impl Pool {
         turn: &mut Turn,
     ) {
         let rules = &interned.rules;
-        let mut taken: Vec<Ticket> = Vec::new();
+        let mut taken = Tickets::default();
         if let Some(settings) = rules.rate {
             taken.push(self.take_start(pool, settings, number));
         }
@@ -170,23 +173,24 @@ impl Pool {
             let scope = self.scope_of(&bucket.name);
             taken.push(self.take_start(scope, bucket.settings, number));
         }
-        self.header.stats.acquired += taken.len() as u64;
-        for ticket in &taken {
+        self.header.stats.acquired += taken.as_slice().len() as u64;
+        for ticket in taken.as_slice() {
             self.tell_check(ticket.scope, interned, RateOutcome::Acquired, turn);
         }
         let head = self.scopes.change(&pool, |scope| {
             scope.running += 1;
             scope.head
         });
-        self.index.running.insert((pool, number));
-        if let Some(server) = server {
+        self.note_running(pool, number, true);
+        let server_id = server.and_then(|server| {
             self.note_pick(interned, server);
             self.index.held.insert((server, number));
             self.change_server(server, |server| {
                 server.jobs += 1;
                 server.used = server.used.saturating_add(rules.weight);
-            });
-        }
+                Arc::clone(&server.definition.id)
+            })
+        });
         let now = self.now();
         let deadline = now.plus_s(u64::from(self.header.settings.start_timeout_s));
         let attempt = Attempt {
@@ -203,39 +207,54 @@ impl Pool {
         turn.starts += 1;
         self.header.stats.started += 1;
         self.index.starting.insert((deadline, number));
-        let server_id = server
-            .and_then(|server| self.servers.get(&server))
-            .map(|server| server.definition.id.clone());
-        self.jobs.change(&number, |job| {
+        let started = self.jobs.change(&number, |job| {
             job.attempt += 1;
             job.state = State::Starting(Box::new(attempt));
-            job.say(
-                now,
-                Note::Started {
-                    attempt: job.attempt,
-                    server: server_id,
-                },
-            );
+            let attempt = job.attempt;
+            let server = server_id.clone();
+            job.say(now, Note::Started { attempt, server });
+            (Arc::clone(&job.id), attempt)
         });
-        self.moved(number, turn);
+        turn.moves.extend(started.map(|(job, attempt)| Move {
+            job,
+            standing: Standing::Starting {
+                attempt,
+                server: server_id,
+            },
+            left: None,
+        }));
         if head.flatten().is_some() {
             // It started ahead of the head, for whom less is left.
             self.recheck_own_gates(pool);
         }
     }
 
-    /// Changes a server's row, and keeps its place among the others.
-    pub(crate) fn change_server(
+    /// Notes that a job of a pool is starting or active, or is so no longer.
+    pub(crate) fn note_running(&mut self, pool: ScopeNumber, number: JobNumber, runs: bool) {
+        let Some(known) = self.index.scopes.get_mut(&pool) else {
+            return;
+        };
+        if runs {
+            known.running.insert(number.0);
+            self.index.running += 1;
+        } else {
+            known.running.remove(number.0);
+            self.index.running = self.index.running.saturating_sub(1);
+        }
+    }
+
+    /// Changes a server's row, keeps its place among the others, and gives what the change gives.
+    pub(crate) fn change_server<R>(
         &mut self,
         number: ServerNumber,
-        change: impl FnOnce(&mut crate::server::Server),
-    ) {
-        self.servers.change(&number, |server| change(server));
-        if let Some(server) = self.servers.get(&number) {
-            self.index
-                .fleet
-                .place(&server.definition.id, number, Some(server));
-        }
+        change: impl FnOnce(&mut crate::server::Server) -> R,
+    ) -> Option<R> {
+        let fleet = &mut self.index.fleet;
+        self.servers.change(&number, |server| {
+            let given = change(server);
+            fleet.place(&server.definition.id, number, Some(server));
+            given
+        })
     }
 
     /// Tells of the rate that was shut, if it was one.

@@ -16,10 +16,31 @@ use crate::server::SUPERSEDED_MAX;
 use crate::state::{FORMAT_VERSION, Pool, Turn};
 use crate::time::{Instant, Stamp};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// Most heads and due jobs that one entry considers (S20); part of the format version.
 pub const MOVES_PER_ENTRY_MAX: usize = 10_000;
+
+/// What is known of a command's outcome before the queues are examined.
+pub(crate) enum Answer {
+    /// All of it.
+    Plain(Outcome),
+    /// Which job it concerns, and whether it had been carried out before (S40).
+    Job(JobNumber, bool),
+}
+
+impl Answer {
+    /// A command about this job was carried out.
+    pub(crate) fn first(number: JobNumber) -> Answer {
+        Answer::Job(number, false)
+    }
+
+    /// It had been carried out before.
+    pub(crate) fn again(number: JobNumber) -> Answer {
+        Answer::Job(number, true)
+    }
+}
 
 impl Pool {
     /// An empty state, before the first entry.
@@ -42,7 +63,7 @@ impl Pool {
             index,
             starts: 0,
             budget: MOVES_PER_ENTRY_MAX,
-            moves: Vec::new(),
+            moves: Vec::with_capacity(entry.commands.len()),
             checks: Vec::new(),
         };
         let takes_over = matches!(entry.commands.first(), Some(Command::Takeover))
@@ -73,20 +94,29 @@ impl Pool {
     fn carry_out(&mut self, commands: &[Command], turn: &mut Turn) -> Vec<Outcome> {
         let mut outcomes = Vec::with_capacity(commands.len());
         for command in commands {
-            let mut outcome = self.audited(command, turn).unwrap_or_else(Outcome::Refused);
-            let moves = turn.moves.len();
+            let answer = self.audited(command, turn);
             self.examine(turn);
-            if turn.moves.len() > moves
-                && let Outcome::Job(JobOutcome { job, standing, .. }) = &mut outcome
-                && let Some(now) = self.standing(job)
-            {
-                *standing = now;
-            }
-            outcomes.push(outcome);
+            outcomes.push(match answer {
+                Ok(Answer::Plain(outcome)) => outcome,
+                Ok(Answer::Job(number, repeated)) => self.outcome_of(number, repeated),
+                Err(refusal) => Outcome::Refused(refusal),
+            });
             #[cfg(debug_assertions)]
             self.assert_invariants_if_small(turn);
         }
         outcomes
+    }
+
+    /// How a job stands, as an outcome.
+    fn outcome_of(&self, number: JobNumber, repeated: bool) -> Outcome {
+        match self.jobs.get(&number) {
+            Some(job) => Outcome::Job(JobOutcome {
+                job: Arc::clone(&job.id),
+                standing: self.standing_of(job),
+                repeated,
+            }),
+            None => Outcome::Refused(Refusal::UnknownJob),
+        }
     }
 
     /// Lets time pass to a stamp, in one step (S36).
@@ -219,11 +249,10 @@ impl Pool {
         &mut self,
         command: &Command,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         match command {
-            Command::Takeover | Command::MembersChanged(_) => Ok(Outcome::Done),
             Command::By { .. } => Err(nested_actor()),
-            Command::Launch(launch) => Ok(self.launch(launch, turn)),
+            Command::Launch(launch) => self.launch(launch, turn),
             Command::Started { job, attempt, from } => {
                 self.started(job, *attempt, from.as_ref(), turn)
             }
@@ -235,6 +264,27 @@ impl Pool {
                 from,
             } => self.completed(job, *attempt, *code, description, from.as_ref(), turn),
             Command::Cancel { job } => self.cancel(job, turn),
+            Command::AttemptMissing { job, attempt, from } => {
+                self.attempt_missing(job, *attempt, from, turn)
+            }
+            Command::CallerSeen { job } => self.caller_seen(job),
+            Command::LeaseExpired { job } => self.lease_expired(job, turn),
+            Command::StartActionFailed {
+                job,
+                attempt,
+                description,
+            } => self.start_action_failed(job, *attempt, description, turn),
+            other => self.command_beside_jobs(other, turn).map(Answer::Plain),
+        }
+    }
+
+    /// Carries out a command that names no job.
+    fn command_beside_jobs(
+        &mut self,
+        command: &Command,
+        turn: &mut Turn,
+    ) -> Result<Outcome, Refusal> {
+        match command {
             Command::PutEvent { event, if_revision } => self.put_event(event, *if_revision),
             Command::DeleteEvent { event, if_revision } => self.delete_event(event, *if_revision),
             Command::PutCategory {
@@ -254,11 +304,6 @@ impl Pool {
             Command::ServerSeen(holder) => self.server_seen(holder, turn),
             Command::ServerOffline(holder) => self.server_offline(holder, turn),
             Command::ServerLost(holder) => self.server_lost(holder, turn),
-            Command::AttemptMissing { job, attempt, from } => {
-                self.attempt_missing(job, *attempt, from, turn)
-            }
-            Command::CallerSeen { job } => self.caller_seen(job),
-            Command::LeaseExpired { job } => self.lease_expired(job, turn),
             Command::Reset { scope } => self.reset(scope),
             Command::ResetAll => Ok(self.reset_all()),
             Command::PutOverride { scope, sizes } => self.put_override(scope, sizes),
@@ -275,11 +320,19 @@ impl Pool {
                 let number = self.current_life(holder)?;
                 Ok(self.drain(number, turn))
             }
-            Command::StartActionFailed {
-                job,
-                attempt,
-                description,
-            } => self.start_action_failed(job, *attempt, description, turn),
+            // A takeover has happened before the entry's commands, a change of members elsewhere;
+            // the rest name jobs or wrap what does not.
+            Command::Takeover
+            | Command::MembersChanged(_)
+            | Command::By { .. }
+            | Command::Launch(_)
+            | Command::Started { .. }
+            | Command::Completed { .. }
+            | Command::Cancel { .. }
+            | Command::AttemptMissing { .. }
+            | Command::CallerSeen { .. }
+            | Command::LeaseExpired { .. }
+            | Command::StartActionFailed { .. } => Ok(Outcome::Done),
         }
     }
 
@@ -325,7 +378,7 @@ impl Pool {
         attempt: u32,
         from: Option<&Holder>,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let number = self.attempt_of(job, attempt, from)?;
         let now = self.now();
         let Some(job) = self.jobs.get(&number) else {
@@ -333,7 +386,7 @@ impl Pool {
         };
         match &job.state {
             State::Ended(_) => return Err(Refusal::Final),
-            State::Active(_) => return Ok(self.outcome_of(number, true)),
+            State::Active(_) => return Ok(Answer::again(number)),
             State::Starting(current) => {
                 if let Some(deadline) = current.deadline {
                     self.index.starting.remove(&(deadline, number));
@@ -357,7 +410,7 @@ impl Pool {
             .extend(deadline.map(|deadline| (deadline, number)));
         self.header.stats.confirmed += 1;
         self.moved(number, turn);
-        Ok(self.outcome_of(number, false))
+        Ok(Answer::first(number))
     }
 
     fn completed(
@@ -368,23 +421,23 @@ impl Pool {
         description: &str,
         from: Option<&Holder>,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let number = self.attempt_of(job, attempt, from)?;
         let Some(job) = self.jobs.get(&number) else {
             return Err(Refusal::UnknownJob);
         };
         match &job.state {
-            State::Ended(_) => Ok(self.outcome_of(number, true)),
+            State::Ended(_) => Ok(Answer::again(number)),
             State::Active(_) => {
                 self.end(number, Ok(code), cut(description), turn);
-                Ok(self.outcome_of(number, false))
+                Ok(Answer::first(number))
             }
             State::Starting(_) => Err(Refusal::NotActive),
             State::Queued | State::Delayed { .. } => Err(Refusal::StaleAttempt),
         }
     }
 
-    fn cancel(&mut self, job: &str, turn: &mut Turn) -> Result<Outcome, Refusal> {
+    fn cancel(&mut self, job: &str, turn: &mut Turn) -> Result<Answer, Refusal> {
         let number = self.number_of_job(job).ok_or(Refusal::UnknownJob)?;
         let Some(job) = self.jobs.get(&number) else {
             return Err(Refusal::UnknownJob);
@@ -392,14 +445,14 @@ impl Pool {
         match &job.state {
             State::Ended(_) => return Err(Refusal::Final),
             State::Active(attempt) if attempt.stop == Some(Reason::Cancelled) => {
-                return Ok(self.outcome_of(number, true));
+                return Ok(Answer::again(number));
             }
             State::Active(_) => self.stop(number, Reason::Cancelled, turn),
             State::Delayed { .. } | State::Queued | State::Starting(_) => {
                 self.end(number, Err(Reason::Cancelled), "".into(), turn);
             }
         }
-        Ok(self.outcome_of(number, false))
+        Ok(Answer::first(number))
     }
 
     /// The attempts that a server holds, in launch order.
@@ -517,12 +570,12 @@ impl Pool {
         attempt: u32,
         from: &Holder,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let number = self.attempt_of(job, attempt, Some(from))?;
         match self.jobs.get(&number).map(|job| &job.state) {
             Some(State::Active(_)) => {
                 self.end(number, Err(Reason::ServerLost), "".into(), turn);
-                Ok(self.outcome_of(number, false))
+                Ok(Answer::first(number))
             }
             Some(State::Ended(_)) => Err(Refusal::Final),
             _ => Err(Refusal::NotActive),
@@ -540,7 +593,7 @@ impl Pool {
         }
     }
 
-    fn caller_seen(&mut self, job: &str) -> Result<Outcome, Refusal> {
+    fn caller_seen(&mut self, job: &str) -> Result<Answer, Refusal> {
         let number = self.leased_job(job)?;
         let (now, takeovers) = (self.now(), self.header.takeovers);
         self.jobs.change(&number, |job| {
@@ -549,13 +602,13 @@ impl Pool {
                 lease.heard_at = now;
             }
         });
-        Ok(self.outcome_of(number, false))
+        Ok(Answer::first(number))
     }
 
-    fn lease_expired(&mut self, job: &str, turn: &mut Turn) -> Result<Outcome, Refusal> {
+    fn lease_expired(&mut self, job: &str, turn: &mut Turn) -> Result<Answer, Refusal> {
         let number = self.leased_job(job)?;
         self.end(number, Err(Reason::LeaseExpired), "".into(), turn);
-        Ok(self.outcome_of(number, false))
+        Ok(Answer::first(number))
     }
 }
 

@@ -12,6 +12,7 @@
 //! - Refused commands leave none, and neither does a server that is defined as it was: workers
 //!   define theirs at every start.
 
+use crate::apply::Answer;
 use crate::command::{
     Category, Command, Event, MemberChange, Override, ServerDefinition, Settings,
 };
@@ -96,17 +97,17 @@ impl Pool {
         &mut self,
         command: &Command,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let (actor, command) = match command {
             Command::By { actor, command } => (&**actor, &**command),
             other => ("", other),
         };
         let draft = self.draft(command);
-        let outcome = self.command(command, turn)?;
+        let answer = self.command(command, turn)?;
         if let Some(draft) = draft {
-            self.record(actor, draft, &outcome, turn.index);
+            self.record(actor, draft, &answer, turn.index);
         }
-        Ok(outcome)
+        Ok(answer)
     }
 
     /// What a command would leave, before it is done: what was there before is known only now.
@@ -169,7 +170,7 @@ impl Pool {
         }
     }
 
-    fn record(&mut self, actor: &str, draft: Draft, outcome: &Outcome, index: u64) {
+    fn record(&mut self, actor: &str, draft: Draft, answer: &Answer, index: u64) {
         self.header.last.audit += 1;
         let record = AuditRecord {
             at: self.now(),
@@ -177,8 +178,8 @@ impl Pool {
             actor: cut(actor, ACTOR_BYTES_MAX).into(),
             action: draft.action,
             target: draft.target,
-            revision: match outcome {
-                Outcome::Stored { revision } => Some(*revision),
+            revision: match answer {
+                Answer::Plain(Outcome::Stored { revision }) => Some(*revision),
                 _ => None,
             },
             change: cut(&draft.change, CHANGE_BYTES_MAX).into(),

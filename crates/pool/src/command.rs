@@ -10,6 +10,7 @@
 use crate::limits::Limit;
 use crate::time::{Instant, Stamp};
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -441,7 +442,7 @@ pub struct Category {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerDefinition {
     /// Its id.
-    pub id: Box<str>,
+    pub id: Arc<str>,
     /// The groups by which events may name it.
     pub groups: Vec<Box<str>>,
     /// Its capacity in units of weight, 1…100,000; absent: no limit.

@@ -23,6 +23,18 @@ pub(crate) enum Verdict {
     Abort(Reason),
 }
 
+/// A job that is considered.
+#[derive(Debug)]
+pub(crate) struct Considered<'a> {
+    pub(crate) number: JobNumber,
+    pub(crate) pool: ScopeNumber,
+    pub(crate) interned: &'a Interned,
+    /// Its place in the queue.
+    pub(crate) order: u64,
+    /// Whether it was put back (S15).
+    pub(crate) put_back: bool,
+}
+
 impl Pool {
     /// Decides about a job of this order in its pool's queue; `pool` need not exist yet. One that
     /// was put back waits wherever it may not start (S15).
@@ -80,28 +92,43 @@ impl Pool {
             .map_or(Reason::ConcurrencyLimited, Shut::reason)
     }
 
-    /// Considers a job for the first time, or one that falls due again (S49).
+    /// Considers a job that falls due, for the first time or again (S49).
     pub(crate) fn consider(&mut self, number: JobNumber, turn: &mut Turn) {
         let Some(job) = self.jobs.get(&number) else {
             return;
         };
         let Some(pool) = job.pool else { return };
-        let interned = self.interned(job);
-        let order = order_of(number, job);
-        let put_back = job.put_back;
-        match self.verdict(pool, &interned, order, put_back, turn.place(), self.now()) {
-            Verdict::Start(server) => self.start(number, pool, &interned, server, turn),
+        let considered = Considered {
+            number,
+            pool,
+            interned: &self.interned(job),
+            order: order_of(number, job),
+            put_back: job.put_back,
+        };
+        self.consider_now(&considered, turn);
+    }
+
+    pub(crate) fn consider_now(&mut self, it: &Considered<'_>, turn: &mut Turn) {
+        let &Considered {
+            number,
+            pool,
+            interned,
+            order,
+            put_back,
+        } = it;
+        match self.verdict(pool, interned, order, put_back, turn.place(), self.now()) {
+            Verdict::Start(server) => self.start(number, pool, interned, server, turn),
             Verdict::Abort(reason) => {
                 let skipped = reason == Reason::RateLimited;
                 self.header.stats.skipped += u64::from(skipped);
                 if skipped && self.records_rate_checks {
-                    self.tell_skipped(pool, &interned, turn);
+                    self.tell_skipped(pool, interned, turn);
                 }
                 self.end(number, Err(reason), "".into(), turn);
             }
             Verdict::Queue(shut) => {
                 if let Some(shut) = shut {
-                    self.tell_shut(shut, &interned, RateOutcome::Throttled, turn);
+                    self.tell_shut(shut, interned, RateOutcome::Throttled, turn);
                 }
                 self.let_wait(number, pool, order, shut, turn);
             }

@@ -4,44 +4,50 @@
 //! the server and, for an attempt that never became active, the starts that it took. Whatever is
 //! freed is offered to those who wait for it.
 
-use crate::apply::cut;
+use crate::apply::{Answer, cut};
 use crate::command::CODE_NOT_BEGUN;
+use crate::digest::hash_of;
 use crate::job::{
     Attempt, End, Job, JobNumber, LastAttempt, Note, PutBackCause, ScopeNumber, State,
 };
 use crate::members::Interned;
-use crate::outcome::{Outcome, Reason, Refusal};
+use crate::outcome::{Reason, Refusal};
 use crate::rates::SWEPT_PER_ENTRY_MAX;
 use crate::state::{Pool, Turn};
 use crate::terms::Retry;
 use crate::time::Instant;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 
 impl Pool {
     /// Takes a starting or active job off its pool and server. What an attempt took from rates is
     /// given back if it never became active (S31).
     fn release(&mut self, number: JobNumber) -> Option<Box<Attempt>> {
-        let job = self.jobs.get(&number)?;
-        let pool = job.pool?;
-        let was_active = match &job.state {
-            State::Starting(_) => false,
-            State::Active(_) => true,
-            State::Delayed { .. } | State::Queued | State::Ended(_) => return None,
-        };
-        let state = self.jobs.change(&number, |job| {
-            core::mem::replace(&mut job.state, State::Queued)
+        let released = self.jobs.change(&number, |job| {
+            let was_active = matches!(job.state, State::Active(_));
+            match core::mem::replace(&mut job.state, State::Queued) {
+                State::Starting(attempt) | State::Active(attempt) => {
+                    Some((attempt, was_active, job.pool?))
+                }
+                other => {
+                    job.state = other;
+                    None
+                }
+            }
         });
-        let Some(State::Starting(attempt) | State::Active(attempt)) = state else {
-            return None;
-        };
+        let (attempt, was_active, pool) = released.flatten()?;
         if let Some(deadline) = attempt.deadline {
-            self.index.starting.remove(&(deadline, number));
-            self.index.aging.remove(&(deadline, number));
+            let by_deadline = if was_active {
+                &mut self.index.aging
+            } else {
+                &mut self.index.starting
+            };
+            by_deadline.remove(&(deadline, number));
         }
         self.scopes.change(&pool, |scope| {
             scope.running = scope.running.saturating_sub(1);
         });
-        self.index.running.remove(&(pool, number));
+        self.note_running(pool, number, false);
         self.offer_slot(pool);
         if let Some(server) = attempt.server {
             self.index.held.remove(&(server, number));
@@ -52,7 +58,7 @@ impl Pool {
             self.offer_server(server);
         }
         if !was_active {
-            for ticket in &attempt.taken {
+            for ticket in attempt.taken.as_slice() {
                 self.give_back_start(*ticket, attempt.at);
             }
         }
@@ -113,10 +119,10 @@ impl Pool {
         let attempt = self.release(number);
         let stop = attempt.as_ref().and_then(|attempt| attempt.stop);
         let result = stop.map_or(result, Err);
-        let retry = self
-            .jobs
-            .get(&number)
-            .and_then(|job| retry_of(job, &interned, result));
+        let retry = interned.rules.retry.and_then(|retry| {
+            let job = self.jobs.get(&number)?;
+            retry_of(job, retry, result)
+        });
         if let Some((retry, delay_s)) = retry {
             let server = attempt.and_then(|attempt| attempt.server);
             self.delay_retry(number, pool, retry, delay_s);
@@ -164,7 +170,7 @@ impl Pool {
             server: attempt
                 .server
                 .and_then(|server| self.servers.get(&server))
-                .map(|server| server.definition.id.clone()),
+                .map(|server| Arc::clone(&server.definition.id)),
             confirmed_at: attempt.confirmed_at,
         });
         let end = Box::new(End {
@@ -215,12 +221,12 @@ impl Pool {
         attempt: u32,
         description: &str,
         turn: &mut Turn,
-    ) -> Result<Outcome, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let number = self.attempt_of(job, attempt, None)?;
         match self.jobs.get(&number).map(|job| &job.state) {
             Some(State::Starting(_)) => {
                 self.end(number, Ok(CODE_NOT_BEGUN), cut(description), turn);
-                Ok(self.outcome_of(number, false))
+                Ok(Answer::first(number))
             }
             Some(State::Ended(_)) => Err(Refusal::Final),
             _ => Err(Refusal::StaleAttempt),
@@ -251,9 +257,7 @@ impl Pool {
             let Some(job) = self.jobs.remove(&number) else {
                 continue;
             };
-            self.index
-                .job_ids
-                .remove(&(crate::digest::hash_of(&*job.id), number));
+            self.index.job_ids.remove(hash_of(&*job.id), number);
             self.release_terms(job.terms);
         }
     }
@@ -268,12 +272,12 @@ impl Pool {
 
 /// Which retry comes next and after how many seconds, if this end is one that is tried again and
 /// retries are left (S49).
-fn retry_of(job: &Job, interned: &Interned, result: Result<i32, Reason>) -> Option<(u32, u64)> {
+fn retry_of(job: &Job, retry: Retry, result: Result<i32, Reason>) -> Option<(u32, u64)> {
     let Retry {
         amount,
         delay_s,
         backoff,
-    } = interned.rules.retry?;
+    } = retry;
     let again = match result {
         Ok(code) => code != 0,
         Err(reason) => matches!(

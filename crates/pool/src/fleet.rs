@@ -3,7 +3,8 @@
 //!
 //! A target is the id of a server or the name of a group; the empty word stands for every server.
 //! Under each target, servers with room are ordered by a class of their room (its binary
-//! logarithm), then by their jobs, then by id. The least loaded server with room for a weight is
+//! logarithm), then by their jobs, then by id; for the id stands a [`Label`], so that numbers are
+//! compared and not words. The least loaded server with room for a weight is
 //! the least of the first ones of each higher class, and of those in the weight's own class that
 //! have room. Heads that wait for a server stand under each of their targets by weight, then by
 //! order; of heads of a kind only the first is here (see `kinds`).
@@ -14,40 +15,54 @@
 use crate::command::Algo;
 use crate::job::{ScopeNumber, ServerNumber};
 use crate::server::Server;
+use crate::sorted::{SortedMap, SortedSet};
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::ops::Bound::{Excluded, Unbounded};
 
 /// The target that every server answers to.
 const EVERY: &str = "";
 
-/// A server with room under one target: its class, its jobs, its id.
-type Place = (u32, u32, Arc<str>);
+/// Stands for an id: labels of servers have the order of their ids.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Label(u64);
+
+/// The label of the first server; others are given out to both sides of it.
+const LABEL_FIRST: u64 = 1 << 63;
+/// How far the label of a new first or last server is from its neighbour's: room for those that
+/// come between, and for every server that there may be on either side.
+const LABEL_STEP: u64 = 1 << 44;
+
+/// A server with room under one target: its class, its jobs, its label.
+type Place = (u32, u32, Label);
 
 #[derive(Debug, Default)]
 pub(crate) struct Fleet {
     /// Every server by its id.
-    numbers: BTreeMap<Arc<str>, ServerNumber>,
+    numbers: SortedMap<Arc<str>, (ServerNumber, Label)>,
+    labels: SortedMap<Label, ServerNumber>,
     /// Every server under each of its groups.
-    in_group: BTreeSet<(Box<str>, ServerNumber)>,
+    in_group: SortedSet<(Box<str>, ServerNumber)>,
     /// Where each server with room stands.
-    placed: BTreeMap<ServerNumber, Placed>,
+    placed: SortedMap<ServerNumber, Placed>,
     /// Servers with room, under each group and under [`EVERY`].
-    groups: BTreeMap<Arc<str>, Group>,
+    groups: SortedMap<Arc<str>, Group>,
     /// Heads that wait for a server: by target, then weight and order.
-    waiting: BTreeMap<Box<str>, BTreeSet<(u32, u64, ScopeNumber)>>,
+    waiting: SortedMap<Box<str>, SortedSet<(u32, u64, ScopeNumber)>>,
 }
 
 #[derive(Debug, Default)]
 struct Group {
-    by_load: BTreeSet<Place>,
-    by_id: BTreeMap<Arc<str>, u32>,
+    by_load: SortedSet<Place>,
+    /// With the room that each has.
+    by_id: SortedMap<Label, u32>,
 }
 
 #[derive(Debug)]
 struct Placed {
-    id: Arc<str>,
+    label: Label,
     class: u32,
     jobs: u32,
     room: u32,
@@ -68,15 +83,15 @@ pub(crate) struct Wanted<'a> {
 
 impl Fleet {
     pub(crate) fn number(&self, id: &str) -> Option<ServerNumber> {
-        self.numbers.get(id).copied()
+        self.numbers.get(id).map(|(number, _)| *number)
     }
 
     /// Servers by id, after one.
     pub(crate) fn after(&self, id: &str) -> impl Iterator<Item = ServerNumber> {
-        let after = (core::ops::Bound::Excluded(id), core::ops::Bound::Unbounded);
+        let after = (Excluded(id), Unbounded);
         self.numbers
             .range::<str, _>(after)
-            .map(|(_, number)| *number)
+            .map(|(_, (number, _))| *number)
     }
 
     /// Puts a server under the groups of its definition, and takes it off those of an older one.
@@ -93,18 +108,15 @@ impl Fleet {
         &'a self,
         targets: &'a [Box<str>],
     ) -> impl Iterator<Item = ServerNumber> + 'a {
-        let every = targets.is_empty().then(|| self.numbers.values().copied());
+        let every = targets.is_empty().then(|| self.numbers.values());
+        let every = every.into_iter().flatten().map(|(number, _)| *number);
         let named = targets.iter().flat_map(|target| {
             let first = (target.clone(), ServerNumber(0));
             let last = (target.clone(), ServerNumber(u32::MAX));
             let members = self.in_group.range(first..=last).map(|(_, number)| *number);
-            self.numbers
-                .get(&**target)
-                .copied()
-                .into_iter()
-                .chain(members)
+            self.number(target).into_iter().chain(members)
         });
-        every.into_iter().flatten().chain(named)
+        every.chain(named)
     }
 
     /// Puts a server where its row says that it stands; none: it is gone.
@@ -118,16 +130,14 @@ impl Fleet {
             }
         }
         let Some(server) = server else {
-            self.numbers.remove(id);
+            if let Some((_, label)) = self.numbers.remove(id) {
+                self.labels.remove(&label);
+            }
             return;
         };
-        let id: Arc<str> = match self.numbers.get_key_value(id) {
-            Some((id, _)) => Arc::clone(id),
-            None => {
-                let id: Arc<str> = Arc::from(id);
-                self.numbers.insert(Arc::clone(&id), number);
-                id
-            }
+        let label = match self.numbers.get(id) {
+            Some((_, label)) => *label,
+            None => self.introduce(id, number),
         };
         let room = server.room();
         if room == 0 {
@@ -139,20 +149,76 @@ impl Fleet {
             .map(|name| self.group_name(name))
             .collect();
         let placed = Placed {
-            id,
+            label,
             class: room.ilog2(),
             jobs: server.jobs,
             room,
             groups,
         };
+        self.enter(&placed);
+        self.placed.insert(number, placed);
+    }
+
+    /// Gives a new server its label.
+    fn introduce(&mut self, id: &str, number: ServerNumber) -> Label {
+        let label = match self.free_label(id) {
+            Some(label) => label,
+            None => {
+                self.label_anew();
+                self.free_label(id).unwrap_or(Label(LABEL_FIRST))
+            }
+        };
+        self.numbers.insert(Arc::from(id), (number, label));
+        self.labels.insert(label, number);
+        label
+    }
+
+    /// A label between those of the neighbours of an id, if there is one left.
+    fn free_label(&self, id: &str) -> Option<Label> {
+        let label = |(_, (_, label)): (&Arc<str>, &(ServerNumber, Label))| label.0;
+        let until = (Unbounded, Excluded(id));
+        let before = self.numbers.range::<str, _>(until).next_back().map(label);
+        let from = (Excluded(id), Unbounded);
+        let after = self.numbers.range::<str, _>(from).next().map(label);
+        let free = match (before, after) {
+            (None, None) => LABEL_FIRST,
+            (Some(before), None) => before.checked_add(LABEL_STEP)?,
+            (None, Some(after)) => after.checked_sub(LABEL_STEP)?,
+            (Some(before), Some(after)) => before + (after - before) / 2,
+        };
+        Some(Label(free)).filter(|free| before != Some(free.0))
+    }
+
+    /// Gives all servers new labels, far enough from each other. That is rare: the room between
+    /// two of them is halved forty times before it is used up.
+    fn label_anew(&mut self) {
+        let mut placed = core::mem::take(&mut self.placed);
+        (self.groups, self.labels) = (SortedMap::default(), SortedMap::default());
+        let mut numbers = core::mem::take(&mut self.numbers);
+        let count = numbers.values().count() as u64;
+        let mut next = LABEL_FIRST - count / 2 * LABEL_STEP;
+        for (number, label) in numbers.values_mut() {
+            *label = Label(next);
+            next += LABEL_STEP;
+            self.labels.insert(*label, *number);
+            if let Some(mut placed) = placed.remove(number) {
+                placed.label = *label;
+                self.enter(&placed);
+                self.placed.insert(*number, placed);
+            }
+        }
+        self.numbers = numbers;
+    }
+
+    /// Puts a server with room under its groups.
+    fn enter(&mut self, placed: &Placed) {
         for name in &placed.groups {
             let group = self.groups.entry(Arc::clone(name)).or_default();
             group
                 .by_load
-                .insert((placed.class, placed.jobs, Arc::clone(&placed.id)));
-            group.by_id.insert(Arc::clone(&placed.id), room);
+                .insert((placed.class, placed.jobs, placed.label));
+            group.by_id.insert(placed.label, placed.room);
         }
-        self.placed.insert(number, placed);
     }
 
     /// The usual case: a server that took or lost a job stays in its groups, at another place.
@@ -171,12 +237,12 @@ impl Fleet {
             let Some(group) = self.groups.get_mut(name) else {
                 continue;
             };
-            let mut place = (placed.class, placed.jobs, Arc::clone(&placed.id));
-            group.by_load.remove(&place);
-            (place.0, place.1) = (class, server.jobs);
-            group.by_load.insert(place);
+            group
+                .by_load
+                .remove(&(placed.class, placed.jobs, placed.label));
+            group.by_load.insert((class, server.jobs, placed.label));
             if placed.room != room
-                && let Some(known) = group.by_id.get_mut(&placed.id)
+                && let Some(known) = group.by_id.get_mut(&placed.label)
             {
                 *known = room;
             }
@@ -195,10 +261,8 @@ impl Fleet {
         let Some(group) = self.groups.get_mut(name) else {
             return;
         };
-        group
-            .by_load
-            .remove(&(old.class, old.jobs, Arc::clone(&old.id)));
-        group.by_id.remove(&old.id);
+        group.by_load.remove(&(old.class, old.jobs, old.label));
+        group.by_id.remove(&old.label);
         if group.by_id.is_empty() {
             self.groups.remove(name);
         }
@@ -210,7 +274,7 @@ impl Fleet {
         let groups = targets.iter().filter_map(|name| self.groups.get(&**name));
         let single = targets
             .iter()
-            .filter_map(|name| self.placed.get(self.numbers.get(&**name)?));
+            .filter_map(|name| self.placed.get(&self.number(name)?));
         every
             .into_iter()
             .chain(groups)
@@ -222,25 +286,39 @@ impl Fleet {
     pub(crate) fn pick(&self, wanted: &Wanted<'_>) -> Option<ServerNumber> {
         let named = self.named(wanted.targets);
         let weight = wanted.weight;
-        let id = match wanted.algo {
+        let label = match wanted.algo {
             Algo::FewestJobs => named.filter_map(|it| it.least_loaded(weight)).min()?.1,
-            Algo::PreferFirst => named.filter_map(|it| it.first_after(None, weight)).min()?,
+            Algo::PreferFirst => named.filter_map(|it| it.first_from(None, weight)).min()?,
             Algo::PreferLast => named.filter_map(|it| it.last(weight)).max()?,
             Algo::RoundRobin => {
-                let next = named
-                    .filter_map(|it| it.first_after(wanted.last_pick, weight))
-                    .min();
-                let named = self.named(wanted.targets);
-                next.or_else(|| named.filter_map(|it| it.first_after(None, weight)).min())?
+                let next = wanted.last_pick.and_then(|last| {
+                    let from = self.label_after(last)?;
+                    let eligible = self.named(wanted.targets);
+                    eligible
+                        .filter_map(|it| it.first_from(Some(from), weight))
+                        .min()
+                });
+                match next {
+                    Some(next) => next,
+                    None => named.filter_map(|it| it.first_from(None, weight)).min()?,
+                }
             }
             Algo::Random => {
-                let eligible: BTreeSet<&str> = named.flat_map(|it| it.eligible(weight)).collect();
+                let eligible = named.flat_map(|it| it.eligible_from(None, weight));
+                let eligible: BTreeSet<Label> = eligible.collect();
                 let count = eligible.len() as u64;
                 let chosen = wanted.place.checked_rem(count)?;
                 eligible.into_iter().nth(usize::try_from(chosen).ok()?)?
             }
         };
-        self.number(id)
+        self.labels.get(&label).copied()
+    }
+
+    /// The label of the first server after an id.
+    fn label_after(&self, id: &str) -> Option<Label> {
+        let after = (Excluded(id), Unbounded);
+        let next = self.numbers.range::<str, _>(after).next();
+        next.map(|(_, (_, label))| *label)
     }
 
     /// Registers a head under each of its targets, or takes it off again.
@@ -284,7 +362,10 @@ impl Fleet {
 }
 
 /// The first by order among heads of at most this weight: the least of each weight's first.
-fn best_within(heads: &BTreeSet<(u32, u64, ScopeNumber)>, room: u32) -> Option<(u64, ScopeNumber)> {
+fn best_within(
+    heads: &SortedSet<(u32, u64, ScopeNumber)>,
+    room: u32,
+) -> Option<(u64, ScopeNumber)> {
     let mut best = None;
     let mut next = heads.first();
     while let Some((weight, order, pool)) = next.filter(|(weight, ..)| *weight <= room) {
@@ -304,64 +385,93 @@ enum Named<'a> {
 
 impl<'a> Named<'a> {
     /// The least loaded, by jobs and then by id.
-    fn least_loaded(&self, weight: u32) -> Option<(u32, &'a str)> {
+    fn least_loaded(&self, weight: u32) -> Option<(u32, Label)> {
         let group = match self {
             Named::Single(server) => {
-                return (server.room >= weight).then_some((server.jobs, &*server.id));
+                return (server.room >= weight).then_some((server.jobs, server.label));
             }
             Named::Group(group) => group,
         };
-        let fits = |id: &Arc<str>| group.by_id.get(id).is_some_and(|room| *room >= weight);
-        let empty: Arc<str> = Arc::from("");
         let own = weight.ilog2();
-        let class_of = |class: u32| (class, 0, Arc::clone(&empty));
-        let mut best: Option<(u32, &str)> = group
-            .by_load
-            .range(class_of(own)..class_of(own + 1))
-            .find(|(_, _, id)| fits(id))
-            .map(|(_, jobs, id)| (*jobs, &**id));
-        let mut next = group.by_load.range(class_of(own + 1)..).next();
-        while let Some((class, jobs, id)) = next {
-            if best.is_none_or(|best| (*jobs, &**id) < best) {
-                best = Some((*jobs, id));
+        let mut best: Option<(u32, Label)> = None;
+        let mut next = own;
+        if !weight.is_power_of_two() {
+            // Of the weight's own class some have too little room.
+            let fits = |label| group.by_id.get(&label).is_some_and(|room| *room >= weight);
+            best = group
+                .by_load
+                .range((own, 0, Label(0))..(own + 1, 0, Label(0)))
+                .find(|(_, _, label)| fits(*label))
+                .map(|(_, jobs, label)| (*jobs, *label));
+            next = own + 1;
+        }
+        let highest = group.by_load.last()?.0;
+        while next <= highest {
+            let (class, jobs, label) = group.by_load.range((next, 0, Label(0))..).next()?;
+            if best.is_none_or(|best| (*jobs, *label) < best) {
+                best = Some((*jobs, *label));
             }
-            next = group.by_load.range(class_of(class + 1)..).next();
+            next = class + 1;
         }
         best
     }
 
-    /// The first by id, after one if it is named.
-    fn first_after(&self, after: Option<&str>, weight: u32) -> Option<&'a str> {
-        self.eligible_after(after, weight).next()
+    /// The first by id, from a label on if there is one.
+    fn first_from(&self, from: Option<Label>, weight: u32) -> Option<Label> {
+        self.eligible_from(from, weight).next()
     }
 
-    fn last(&self, weight: u32) -> Option<&'a str> {
-        self.eligible_after(None, weight).next_back()
+    fn last(&self, weight: u32) -> Option<Label> {
+        self.eligible_from(None, weight).next_back()
     }
 
-    fn eligible(self, weight: u32) -> impl DoubleEndedIterator<Item = &'a str> {
-        self.eligible_after(None, weight)
-    }
-
-    fn eligible_after(
+    fn eligible_from(
         &self,
-        after: Option<&str>,
+        from: Option<Label>,
         weight: u32,
-    ) -> impl DoubleEndedIterator<Item = &'a str> + use<'a> {
-        use core::ops::Bound::{Excluded, Unbounded};
+    ) -> impl DoubleEndedIterator<Item = Label> + use<'a> {
+        let from = from.unwrap_or(Label(0));
         let (group, single) = match self {
             Named::Group(group) => (Some(*group), None),
             Named::Single(server) => (None, Some(*server)),
         };
         let single = single
-            .filter(|server| server.room >= weight && after.is_none_or(|id| *server.id > *id))
-            .map(|server| &*server.id);
-        let from = after.map_or(Unbounded, Excluded);
-        let members = group.map(|group| group.by_id.range::<str, _>((from, Unbounded)));
+            .filter(|server| server.room >= weight && server.label >= from)
+            .map(|server| server.label);
+        let members = group.map(|group| group.by_id.range(from..));
         let members = members.into_iter().flatten();
         let members = members
             .filter(move |(_, room)| **room >= weight)
-            .map(|(id, _)| &**id);
+            .map(|(label, _)| *label);
         members.chain(single)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::format;
+
+    #[test]
+    fn labels_keep_the_order_of_ids_when_there_is_no_room_left_between_two() {
+        let mut fleet = Fleet::default();
+        let mut server = Server {
+            online: true,
+            ..Server::default()
+        };
+        server.definition.enabled = true;
+        server.definition.groups = Vec::from(["g".into()]);
+        // Each id stands between the last one and "b", so each halves what room is left there.
+        let ids = (0..300).map(|step| format!("a{step:04}"));
+        for (number, id) in ["b".into()].into_iter().chain(ids).enumerate() {
+            let number = ServerNumber(u32::try_from(number).unwrap_or(u32::MAX));
+            fleet.place(&id, number, Some(&server));
+            let labels: Vec<Label> = fleet.numbers.values().map(|(_, label)| *label).collect();
+            assert!(labels.is_sorted_by(|one, two| one < two), "after {id}");
+        }
+        let group = fleet.groups.get("g").map(|group| group.by_load.iter());
+        let found = group.into_iter().flatten().map(|(_, _, label)| label);
+        assert!(found.eq(fleet.numbers.values().map(|(_, label)| label)));
+        assert_eq!(fleet.labels.values().count(), 301);
     }
 }

@@ -344,6 +344,7 @@ impl Pool {
         let attempt = job.current()?;
         let buckets = attempt
             .taken
+            .as_slice()
             .iter()
             .filter(|ticket| Some(ticket.scope) != job.pool);
         let shut = |scope| self.rate_opening(scope, self.now()) != Opening::Open;

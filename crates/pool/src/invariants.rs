@@ -159,7 +159,7 @@ impl Pool {
             last = Some((*kind, *gate));
             firsts.entry((*kind, *gate)).or_insert(*begin);
         }
-        for (number, kind) in &kinds.kinds {
+        for (number, kind) in kinds.kinds.iter() {
             let begin = self.stretches.range((*number, 0)..).next();
             let begin = begin.map(|((kind, begin), _)| (*kind, *begin));
             if begin != kind.heads.first().map(|first| (*number, first)) {

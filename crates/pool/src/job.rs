@@ -9,6 +9,7 @@ use crate::outcome::Reason;
 use crate::time::Instant;
 use alloc::boxed::Box;
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
@@ -52,8 +53,8 @@ pub struct Params(#[serde(with = "serde_bytes")] pub Box<[u8]>);
 /// One run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its id.
-    pub id: Box<str>,
+    /// Its id, which is also told wherever the job moves.
+    pub id: Arc<str>,
     /// What it was launched with, shared with those launched alike.
     pub terms: TermsNumber,
     /// Its pool; none before its limits are fixed (S8) and after its end.
@@ -94,9 +95,25 @@ impl Job {
                 note: Note::LinesLeftOut,
             };
         }
-        // One at a time: most jobs that wait have a single line.
-        self.meta.reserve_exact(1);
+        if self.meta.len() == self.meta.capacity() {
+            // Most jobs that wait have a single line; one that starts will be confirmed and end.
+            let waits = matches!(self.state, State::Queued | State::Delayed { .. });
+            self.meta.reserve_exact(if waits { 1 } else { 3 });
+        }
         self.meta.push(MetaLine { at, note });
+    }
+
+    /// Makes it a member of a pool, with a line for each member that differs (S35).
+    pub(crate) fn belong_to(
+        &mut self,
+        pool: ScopeNumber,
+        now: Instant,
+        differences: Vec<Difference>,
+    ) {
+        self.pool = Some(pool);
+        for difference in differences {
+            self.say(now, Note::Differs(Box::new(difference)));
+        }
     }
 
     /// The attempt that is starting or active.
@@ -148,7 +165,42 @@ pub struct Attempt {
     /// Why it was told to stop.
     pub stop: Option<Reason>,
     /// The windows that it took a start from, by their numbers (S31).
-    pub taken: Vec<Ticket>,
+    pub taken: Tickets,
+}
+
+/// What one attempt took from windows. Most take from one or none.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Tickets {
+    /// Nothing.
+    #[default]
+    None,
+    /// From one.
+    One(Ticket),
+    /// From several, in the order in which they were taken.
+    Several(Vec<Ticket>),
+}
+
+impl Tickets {
+    /// The tickets in the order in which they were taken.
+    #[must_use]
+    pub fn as_slice(&self) -> &[Ticket] {
+        match self {
+            Tickets::None => &[],
+            Tickets::One(ticket) => core::slice::from_ref(ticket),
+            Tickets::Several(tickets) => tickets,
+        }
+    }
+
+    pub(crate) fn push(&mut self, ticket: Ticket) {
+        *self = match core::mem::take(self) {
+            Tickets::None => Tickets::One(ticket),
+            Tickets::One(first) => Tickets::Several(Vec::from([first, ticket])),
+            Tickets::Several(mut tickets) => {
+                tickets.push(ticket);
+                Tickets::Several(tickets)
+            }
+        };
+    }
 }
 
 /// One start taken from one window.
@@ -183,7 +235,7 @@ pub struct LastAttempt {
     /// Which start of that entry it was.
     pub ordinal: u32,
     /// On which server; none: at its caller.
-    pub server: Option<Box<str>>,
+    pub server: Option<Arc<str>>,
     /// When it was confirmed, if it was.
     pub confirmed_at: Option<Instant>,
 }
@@ -232,7 +284,7 @@ pub enum Note {
         /// Which attempt.
         attempt: u32,
         /// Where; none: at its caller.
-        server: Option<Box<str>>,
+        server: Option<Arc<str>>,
     },
     /// Its executor confirmed the attempt.
     Confirmed {
@@ -286,5 +338,5 @@ pub struct Difference {
     /// The other job's value.
     pub theirs: String,
     /// The other job.
-    pub job: Box<str>,
+    pub job: Arc<str>,
 }

@@ -27,11 +27,12 @@ use crate::command::Executor;
 use crate::job::{JobNumber, KindNumber, ScopeNumber};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::queue::{Queue, job_of, order_of};
+use crate::queue::{job_of, order_of};
+use crate::ranked::Ranked;
 use crate::scope::{Gate, Head, Waits};
+use crate::sorted::{SortedMap, SortedSet};
 use crate::state::Pool;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -54,7 +55,7 @@ impl Likeness {
 
     /// What it asks of a server; none: its caller executes it.
     fn room(&self) -> Option<(u32, &[Box<str>])> {
-        let Interned { terms, rules } = &*self.interned;
+        let Interned { terms, rules, .. } = &*self.interned;
         (terms.executor == Executor::Server).then_some((rules.weight, &*terms.targets))
     }
 }
@@ -85,20 +86,20 @@ impl Eq for Likeness {}
 pub(crate) struct Kind {
     pub(crate) likeness: Likeness,
     /// Their orders.
-    pub(crate) heads: Queue,
+    pub(crate) heads: Ranked,
 }
 
 /// What is known of kinds beside their stretches.
 #[derive(Debug, Default)]
 pub(crate) struct Kinds {
-    numbers: BTreeMap<Likeness, KindNumber>,
-    pub(crate) kinds: BTreeMap<KindNumber, Kind>,
+    numbers: SortedMap<Likeness, KindNumber>,
+    pub(crate) kinds: SortedMap<KindNumber, Kind>,
     /// Where stretches begin, by the gate.
-    pub(crate) begins: BTreeSet<(Gate, KindNumber, u64)>,
+    pub(crate) begins: SortedSet<(Gate, KindNumber, u64)>,
     /// Who is registered at each gate in the place of a kind: its order and its pool.
-    pub(crate) enlisted: BTreeMap<(KindNumber, Gate), (u64, ScopeNumber)>,
+    pub(crate) enlisted: SortedMap<(KindNumber, Gate), (u64, ScopeNumber)>,
     /// Pools whose heads wait in a kind, by the event of the head.
-    of_events: BTreeMap<Box<str>, BTreeSet<ScopeNumber>>,
+    of_events: SortedMap<Box<str>, SortedSet<ScopeNumber>>,
 }
 
 impl Kinds {
@@ -213,7 +214,7 @@ impl Pool {
                     pools.insert(pool);
                 }
                 None => {
-                    let pools = BTreeSet::from([pool]);
+                    let pools = SortedSet::from_iter([pool]);
                     kinds.of_events.insert(event.clone(), pools);
                 }
             }
@@ -222,7 +223,7 @@ impl Pool {
             kinds.numbers.insert(likeness.clone(), number);
             Kind {
                 likeness,
-                heads: Queue::default(),
+                heads: Ranked::default(),
             }
         });
         kind.heads.insert(order);
@@ -248,8 +249,8 @@ impl Pool {
             .map(|((kind, begin), gate)| (*gate, *kind, *begin))
             .collect();
         let begins = self.index.kinds.begins.iter();
-        let waiting: BTreeSet<_> = begins.map(|(gate, kind, _)| (*gate, *kind)).collect();
-        for (gate, kind) in waiting {
+        let mut waiting: SortedSet<_> = begins.map(|(gate, kind, _)| (*gate, *kind)).collect();
+        while let Some((gate, kind)) = waiting.pop_first() {
             self.enlist(kind, gate);
         }
     }
@@ -300,7 +301,7 @@ impl Pool {
         self.take_from_stretch(number, order);
         self.enlist(number, gate);
         let kinds = &mut self.index.kinds;
-        if kinds.get(number).is_some_and(|kind| kind.heads.len() == 0)
+        if kinds.get(number).is_some_and(|kind| kind.heads.is_empty())
             && let Some(kind) = kinds.kinds.remove(&number)
         {
             kinds.numbers.remove(&kind.likeness);

@@ -1,17 +1,23 @@
 //! Launching: from a request to a job that started, waits, is delayed or was aborted.
 
+use crate::apply::Answer;
 use crate::command::{
     Event, EventKind, Executor, Launch, Node, PARAMS_BYTES_MAX, Parent, ResolveLimits, TARGETS_MAX,
 };
+use crate::consideration::Considered;
 use crate::digest::hash_of;
 use crate::id::check_id;
-use crate::job::{Job, JobNumber, Lease, Note, Params, State, TermsNumber, Unresolved};
+use crate::job::{
+    Difference, Job, JobNumber, Lease, Note, Params, ScopeNumber, State, TermsNumber, Unresolved,
+};
 use crate::limits::validate;
 use crate::limits::{DURATION_S_MAX, InvalidField, LIMITS_MAX, Limit, LimitKind, within};
 use crate::members::Interned;
-use crate::outcome::{JobOutcome, Outcome, Reason, Refusal};
+use crate::outcome::{Reason, Refusal};
+use crate::queue::order;
 use crate::state::{Pool, Turn};
-use crate::terms::{Rules, Source, SourcedLimit, Terms, by_precedence};
+use crate::terms::{Source, SourcedLimit, Terms, by_precedence};
+use alloc::borrow::Cow;
 use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
@@ -127,23 +133,17 @@ pub(crate) struct Prospect {
 }
 
 /// The name of the pool of a job with this parent and id (S9).
-fn pool_name(interned: &Interned, parent: Option<&Parent>, id: &str) -> String {
-    match (&interned.rules.cap_key, parent, &interned.terms.event) {
-        (Some(key), _, _) => format!("cap:{key}"),
-        (None, Some(parent), _) => format!("node:{}@{}", parent.node, parent.job),
-        (None, None, Some(event)) => format!("event:{event}"),
-        (None, None, None) => format!("job:{id}"),
+fn pool_name<'a>(interned: &'a Interned, parent: Option<&Parent>, id: &str) -> Cow<'a, str> {
+    match (parent, &interned.pool_name) {
+        (Some(parent), _) if interned.rules.cap_key.is_none() => {
+            Cow::Owned(format!("node:{}@{}", parent.node, parent.job))
+        }
+        (_, Some(shared)) => Cow::Borrowed(shared),
+        (_, None) => Cow::Owned(format!("job:{id}")),
     }
 }
 
 impl Pool {
-    pub(crate) fn launch(&mut self, launch: &Launch, turn: &mut Turn) -> Outcome {
-        match self.try_launch(launch, turn) {
-            Ok((number, repeated)) => self.outcome_of(number, repeated),
-            Err(refusal) => Outcome::Refused(refusal),
-        }
-    }
-
     /// Whether the launch's id is that of a job which another request launched (S40).
     #[must_use]
     pub fn is_id_conflict(&self, launch: &Launch) -> bool {
@@ -153,29 +153,13 @@ impl Pool {
             .is_some_and(|job| job.fingerprint != launch.fingerprint())
     }
 
-    /// How a job stands, as an outcome. Filled in again once the queues were examined.
-    pub(crate) fn outcome_of(&self, number: JobNumber, repeated: bool) -> Outcome {
-        match self.jobs.get(&number) {
-            Some(job) => Outcome::Job(JobOutcome {
-                job: job.id.clone(),
-                standing: self.standing_of(job),
-                repeated,
-            }),
-            None => Outcome::Refused(Refusal::UnknownJob),
-        }
-    }
-
-    fn try_launch(
-        &mut self,
-        launch: &Launch,
-        turn: &mut Turn,
-    ) -> Result<(JobNumber, bool), Refusal> {
+    pub(crate) fn launch(&mut self, launch: &Launch, turn: &mut Turn) -> Result<Answer, Refusal> {
         let fingerprint = launch.fingerprint();
         if let Some(number) = self.number_of_job(&launch.id) {
             return if self.is_id_conflict(launch) {
                 Err(Refusal::IdConflict)
             } else {
-                Ok((number, true))
+                Ok(Answer::again(number))
             };
         }
         let definition = self.check_launch(launch)?;
@@ -206,16 +190,28 @@ impl Pool {
                 self.intern(terms, launch)
             }
         };
-        let number = self.create(launch, fingerprint, terms, priority, params, unresolved);
         self.header.stats.launched += 1;
-        if !late {
-            self.join_pool(number);
+        self.header.last.job += 1;
+        let number = JobNumber(self.header.last.job);
+        let interned = self.refer(terms);
+        let mut job = self.new_job(launch, fingerprint, terms, &interned);
+        (job.priority, job.unresolved) = (priority, unresolved);
+        let pool = self.create(number, job, params, &interned);
+        match (launch.delay_s, pool) {
+            (Some(delay_s), _) if delay_s > 0 => self.delay(number, delay_s, turn),
+            (_, None) => self.consider(number, turn),
+            (_, Some(pool)) => {
+                let considered = Considered {
+                    number,
+                    pool,
+                    interned: &interned,
+                    order: order(priority, number),
+                    put_back: false,
+                };
+                self.consider_now(&considered, turn);
+            }
         }
-        match launch.delay_s {
-            Some(delay_s) if delay_s > 0 => self.delay(number, delay_s, turn),
-            _ => self.consider(number, turn),
-        }
-        Ok((number, false))
+        Ok(Answer::first(number))
     }
 
     /// Checks a launch against its own rules and the state, and finds what it refers to.
@@ -237,11 +233,8 @@ impl Pool {
             .priority
             .or(definition.event.map(|event| event.priority));
         let terms = Arc::new(self.terms_of(launch, &definition)?);
-        let interned = Interned {
-            rules: Rules::of(&terms.limits),
-            terms,
-        };
-        let pool_name = pool_name(&interned, launch.parent.as_ref(), &launch.id);
+        let interned = Interned::of(terms);
+        let pool_name = pool_name(&interned, launch.parent.as_ref(), &launch.id).into_owned();
         Ok(Prospect {
             interned,
             priority: priority.unwrap_or(0),
@@ -348,6 +341,14 @@ impl Pool {
         number
     }
 
+    /// One more job refers to terms.
+    fn refer(&mut self, terms: TermsNumber) -> Arc<Interned> {
+        match self.index.interner.refer(terms) {
+            Some(interned) => interned,
+            None => unreachable!("terms are known before a job refers to them"),
+        }
+    }
+
     fn number_of_terms(&mut self, terms: Terms) -> TermsNumber {
         if let Some(number) = self.index.interner.find(&terms) {
             return number;
@@ -360,37 +361,19 @@ impl Pool {
         number
     }
 
-    fn create(
-        &mut self,
+    /// A job that was launched now, with what its request says by itself.
+    fn new_job(
+        &self,
         launch: &Launch,
         fingerprint: u64,
         terms: TermsNumber,
-        priority: i8,
-        params: Option<Box<[u8]>>,
-        unresolved: Option<Box<Unresolved>>,
-    ) -> JobNumber {
-        self.header.last.job += 1;
-        let number = JobNumber(self.header.last.job);
-        self.index.interner.refer(terms);
-        let executor = self.terms.get(&terms).map(|terms| terms.executor);
-        let lease_s = launch
-            .lease_s
-            .unwrap_or(u64::from(self.header.settings.lease_s));
-        let lease = (executor == Some(Executor::Caller)).then(|| {
-            Box::new(Lease {
-                lease_s: u32::try_from(lease_s).unwrap_or(u32::MAX),
-                seen_under: self.header.takeovers,
-                heard_at: self.now(),
-            })
-        });
-        if lease.is_some() {
-            self.index.leased.insert(number);
-        }
-        let job = Job {
-            id: launch.id.clone(),
+        interned: &Interned,
+    ) -> Job {
+        Job {
+            id: Arc::from(&*launch.id),
             terms,
             pool: None,
-            priority,
+            priority: 0,
             put_back: false,
             attempt: 0,
             timeouts: 0,
@@ -399,49 +382,76 @@ impl Pool {
             launched_at: self.now(),
             state: State::Queued,
             parent: launch.parent.clone().map(Box::new),
-            lease,
-            unresolved,
+            lease: self.first_lease(launch, interned),
+            unresolved: None,
             meta: Vec::new(),
-        };
-        self.index.job_ids.insert((hash_of(&*job.id), number));
+        }
+    }
+
+    /// The lease of a caller that has just launched a job (S46).
+    fn first_lease(&self, launch: &Launch, interned: &Interned) -> Option<Box<Lease>> {
+        if interned.terms.executor != Executor::Caller {
+            return None;
+        }
+        let own = u64::from(self.header.settings.lease_s);
+        Some(Box::new(Lease {
+            lease_s: u32::try_from(launch.lease_s.unwrap_or(own)).unwrap_or(u32::MAX),
+            seen_under: self.header.takeovers,
+            heard_at: self.now(),
+        }))
+    }
+
+    /// Puts a new job into the tables, a member of its pool if its limits are fixed.
+    fn create(
+        &mut self,
+        number: JobNumber,
+        mut job: Job,
+        params: Option<Box<[u8]>>,
+        interned: &Interned,
+    ) -> Option<ScopeNumber> {
+        if job.lease.is_some() {
+            self.index.leased.insert(number);
+        }
+        if job.unresolved.is_none() {
+            let name = Pool::pool_name_of(&job, interned);
+            let (pool, differences) = self.join_pool(number, &name, job.terms, interned);
+            job.belong_to(pool, self.now(), differences);
+        }
+        let pool = job.pool;
+        self.index.job_ids.insert(hash_of(&*job.id), number);
         self.jobs.insert(number, Box::new(job));
         if let Some(params) = params {
             self.params.insert(number, Params(params));
         }
         self.header.unfinished += 1;
-        number
+        pool
     }
 
     /// The name of a job's pool (S9).
-    pub(crate) fn pool_name_of(job: &Job, interned: &Interned) -> String {
+    pub(crate) fn pool_name_of<'a>(job: &Job, interned: &'a Interned) -> Cow<'a, str> {
         pool_name(interned, job.parent.as_deref(), &job.id)
     }
 
-    /// Makes a job a member of its pool, and warns it of members that differ (S35).
-    fn join_pool(&mut self, number: JobNumber) {
-        let Some(job) = self.jobs.get(&number) else {
-            return;
-        };
-        let interned = self.interned(job);
-        let terms = job.terms;
-        let pool = self.scope_of(&Pool::pool_name_of(job, &interned));
-        let mut warnings = self.index.members.differences(pool, terms, &interned.rules);
-        for (other, difference) in &mut warnings {
-            if let Some(other) = self.jobs.get(other) {
-                difference.job = other.id.clone();
-            }
-        }
-        self.index
-            .members
-            .join(pool, terms, &interned.rules, number);
+    /// Makes a job a member of the pool of this name, and finds the members that differ (S35).
+    fn join_pool(
+        &mut self,
+        number: JobNumber,
+        name: &str,
+        terms: TermsNumber,
+        interned: &Interned,
+    ) -> (ScopeNumber, Vec<Difference>) {
+        let pool = self.scope_of(name);
+        let rules = &interned.rules;
+        let differences = self.index.members.differences(pool, terms, rules);
+        self.index.members.join(pool, terms, rules, number);
         self.scopes.change(&pool, |scope| scope.members += 1);
-        let now = self.now();
-        self.jobs.change(&number, |job| {
-            job.pool = Some(pool);
-            for (_, difference) in warnings {
-                job.say(now, Note::Differs(Box::new(difference)));
+        let named = |(other, mut difference): (JobNumber, Difference)| {
+            if let Some(other) = self.jobs.get(&other) {
+                difference.job = Arc::clone(&other.id);
             }
-        });
+            difference
+        };
+        (pool, differences.into_iter().map(named).collect())
     }
 
     fn delay(&mut self, number: JobNumber, delay_s: u64, turn: &mut Turn) {
@@ -498,10 +508,18 @@ impl Pool {
         let event = event.map(|stored| &stored.event);
         terms.limits = self.resolve(&unresolved.launch, event, &unresolved.node);
         let new = self.number_of_terms(terms);
-        self.index.interner.refer(new);
-        self.jobs.change(&number, |job| job.terms = new);
+        let interned = self.refer(new);
+        let Some(job) = self.jobs.get(&number) else {
+            return;
+        };
+        let name = Pool::pool_name_of(job, &interned);
+        let (pool, differences) = self.join_pool(number, &name, new, &interned);
+        let now = self.now();
+        self.jobs.change(&number, |job| {
+            job.terms = new;
+            job.belong_to(pool, now, differences);
+        });
         self.release_terms(old);
-        self.join_pool(number);
     }
 }
 

@@ -16,7 +16,8 @@
 //!   [`ends`] frees what was taken; [`rates`] and [`window`] count starts; [`fleet`] picks servers;
 //!   [`definitions`] keeps events, categories, servers, settings and overrides.
 //! - [`state`] is the tables and the indexes made of them, [`table`] the one type that all rows lie
-//!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them.
+//!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them. Indexes
+//!   are [`sorted`], [`ranked`] or hashed ([`ids`]).
 //! - [`audit`] keeps who changed what.
 //! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
 //!
@@ -24,7 +25,8 @@
 //!
 //! With n jobs, pools or servers a command costs a few ordered-map steps of log n each, however
 //! many jobs wait: only the head of a queue is looked at, only when the one gate that it waits for
-//! opens, and of those that find the same only one. A snapshot walks the tables in steps, between entries.
+//! opens, and of those that find the same only one. Builds with debug assertions count these
+//! [`steps`]. A snapshot walks the tables in steps of its own, between entries.
 //!
 //! # Caveats
 //!
@@ -48,6 +50,7 @@ mod ends;
 mod fleet;
 mod heads;
 pub mod id;
+mod ids;
 mod invariants;
 pub mod job;
 mod kinds;
@@ -57,11 +60,14 @@ mod members;
 pub mod outcome;
 pub mod query;
 mod queue;
+mod ranked;
 mod rates;
 pub mod scope;
 pub mod server;
 pub mod snapshot;
+mod sorted;
 pub mod state;
+pub mod steps;
 mod table;
 pub mod terms;
 pub mod time;

@@ -6,8 +6,10 @@
 //! and the last of them finds a member that differs.
 
 use crate::job::{Difference, JobNumber, ScopeNumber, TermsNumber};
+use crate::ranked::Ranked;
+use crate::sorted::{SortedMap, SortedSet};
 use crate::terms::{RateSettings, Rules, Terms};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::sync::Arc;
@@ -18,13 +20,32 @@ use alloc::vec::Vec;
 pub(crate) struct Interned {
     pub(crate) terms: Arc<Terms>,
     pub(crate) rules: Rules,
+    /// `cap:KEY` or `event:ID`: the name of the pool (S9) of a job that is not launched from a
+    /// workflow's node without a key; none where each job has its own.
+    pub(crate) pool_name: Option<Box<str>>,
+}
+
+impl Interned {
+    pub(crate) fn of(terms: Arc<Terms>) -> Interned {
+        let rules = Rules::of(&terms.limits);
+        let pool_name = match (&rules.cap_key, &terms.event) {
+            (Some(key), _) => Some(format!("cap:{key}").into_boxed_str()),
+            (None, Some(event)) => Some(format!("event:{event}").into_boxed_str()),
+            (None, None) => None,
+        };
+        Interned {
+            terms,
+            rules,
+            pool_name,
+        }
+    }
 }
 
 /// The index of interned terms.
 #[derive(Debug, Default)]
 pub(crate) struct Interner {
-    by_terms: BTreeMap<Arc<Terms>, TermsNumber>,
-    by_number: BTreeMap<TermsNumber, (Arc<Interned>, u64)>,
+    by_terms: SortedMap<Arc<Terms>, TermsNumber>,
+    by_number: SortedMap<TermsNumber, (Arc<Interned>, u64)>,
 }
 
 impl Interner {
@@ -38,21 +59,16 @@ impl Interner {
 
     /// Makes terms known under a number that nothing refers to yet.
     pub(crate) fn insert(&mut self, number: TermsNumber, terms: Arc<Terms>) {
-        let rules = Rules::of(&terms.limits);
-        let interned = Arc::new(Interned {
-            terms: Arc::clone(&terms),
-            rules,
-        });
+        let interned = Arc::new(Interned::of(Arc::clone(&terms)));
         self.by_terms.insert(terms, number);
         self.by_number.insert(number, (interned, 0));
     }
 
-    /// One more job refers to them; false where they are unknown.
-    pub(crate) fn refer(&mut self, number: TermsNumber) -> bool {
-        self.by_number
-            .get_mut(&number)
-            .map(|(_, uses)| *uses += 1)
-            .is_some()
+    /// One more job refers to them; none where they are unknown.
+    pub(crate) fn refer(&mut self, number: TermsNumber) -> Option<Arc<Interned>> {
+        let (interned, uses) = self.by_number.get_mut(&number)?;
+        *uses += 1;
+        Some(Arc::clone(interned))
     }
 
     /// One job fewer refers to them; true where that was the last, and they are forgotten.
@@ -84,10 +100,11 @@ fn conduct(rules: &Rules) -> (u32, Option<RateSettings>, Option<u32>) {
 /// The members of all pools, by their terms.
 #[derive(Debug, Default)]
 pub(crate) struct Members {
-    jobs: BTreeSet<(ScopeNumber, TermsNumber, JobNumber)>,
-    amounts: BTreeSet<(ScopeNumber, u32, TermsNumber)>,
-    rates: BTreeSet<(ScopeNumber, Option<RateSettings>, TermsNumber)>,
-    queues: BTreeSet<(ScopeNumber, u32, TermsNumber)>,
+    /// Numbers of jobs.
+    jobs: SortedMap<(ScopeNumber, TermsNumber), Ranked>,
+    amounts: SortedSet<(ScopeNumber, u32, TermsNumber)>,
+    rates: SortedSet<(ScopeNumber, Option<RateSettings>, TermsNumber)>,
+    queues: SortedSet<(ScopeNumber, u32, TermsNumber)>,
 }
 
 const TERMS_MIN: TermsNumber = TermsNumber(0);
@@ -95,23 +112,23 @@ const TERMS_MAX: TermsNumber = TermsNumber(u64::MAX);
 
 impl Members {
     fn any(&self, pool: ScopeNumber, terms: TermsNumber) -> Option<JobNumber> {
-        let all = (pool, terms, JobNumber(0))..=(pool, terms, JobNumber(u64::MAX));
-        self.jobs.range(all).next().map(|(_, _, job)| *job)
+        let jobs = self.jobs.get(&(pool, terms))?;
+        jobs.first().map(JobNumber)
     }
 
     /// The newest member of a pool.
     pub(crate) fn terms_of(&self, pool: ScopeNumber) -> Option<TermsNumber> {
-        let all = (pool, TERMS_MIN, JobNumber(0))..=(pool, TERMS_MAX, JobNumber(u64::MAX));
-        self.jobs.range(all).next_back().map(|(_, terms, _)| *terms)
+        let all = (pool, TERMS_MIN)..=(pool, TERMS_MAX);
+        let newest = self.jobs.range(all).next_back();
+        newest.map(|((_, terms), _)| *terms)
     }
 
     /// None: the pool has no members. Else the terms that all of them have, if they are one.
     fn only_terms(&self, pool: ScopeNumber) -> Option<Option<TermsNumber>> {
-        let all = (pool, TERMS_MIN, JobNumber(0))..=(pool, TERMS_MAX, JobNumber(u64::MAX));
-        let mut ends = self.jobs.range(all);
-        let first = ends.next()?.1;
-        let same = ends.next_back().is_none_or(|(_, last, _)| *last == first);
-        Some(same.then_some(first))
+        let all = (pool, TERMS_MIN)..=(pool, TERMS_MAX);
+        let mut terms = self.jobs.range(all).map(|((_, terms), _)| *terms);
+        let first = terms.next()?;
+        Some(Some(first).filter(|_| terms.next().is_none()))
     }
 
     pub(crate) fn join(
@@ -121,13 +138,14 @@ impl Members {
         rules: &Rules,
         job: JobNumber,
     ) {
-        if self.any(pool, terms).is_none() {
+        let jobs = self.jobs.entry((pool, terms)).or_default();
+        jobs.insert(job.0);
+        if jobs.len() == 1 {
             let (amount, rate, queue) = conduct(rules);
             self.amounts.insert((pool, amount, terms));
             self.rates.insert((pool, rate, terms));
             self.queues.extend(queue.map(|queue| (pool, queue, terms)));
         }
-        self.jobs.insert((pool, terms, job));
     }
 
     pub(crate) fn leave(
@@ -137,8 +155,12 @@ impl Members {
         rules: &Rules,
         job: JobNumber,
     ) {
-        self.jobs.remove(&(pool, terms, job));
-        if self.any(pool, terms).is_none() {
+        let Some(jobs) = self.jobs.get_mut(&(pool, terms)) else {
+            return;
+        };
+        jobs.remove(job.0);
+        if jobs.is_empty() {
+            self.jobs.remove(&(pool, terms));
             let (amount, rate, queue) = conduct(rules);
             self.amounts.remove(&(pool, amount, terms));
             self.rates.remove(&(pool, rate, terms));
@@ -218,7 +240,7 @@ const RATE_MAX: RateSettings = RateSettings {
 
 /// The least or the greatest value in a pool, if it is another than ours.
 fn differing(
-    values: &BTreeSet<(ScopeNumber, u32, TermsNumber)>,
+    values: &SortedSet<(ScopeNumber, u32, TermsNumber)>,
     pool: ScopeNumber,
     ours: u32,
 ) -> Option<(u32, TermsNumber)> {

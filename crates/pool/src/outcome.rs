@@ -8,6 +8,7 @@ use crate::command::Claim;
 use crate::limits::{InvalidField, Style};
 use crate::time::Instant;
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -96,7 +97,7 @@ pub enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobOutcome {
     /// The job.
-    pub job: Box<str>,
+    pub job: Arc<str>,
     /// How it stands, after the queues were examined.
     pub standing: Standing,
     /// True where the command had been carried out before, and this is its answer again (S40).
@@ -107,11 +108,11 @@ pub struct JobOutcome {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
     /// The job.
-    pub job: Box<str>,
+    pub job: Arc<str>,
     /// How it stands now.
     pub standing: Standing,
     /// The server whose attempt ended with it, if one did.
-    pub left: Option<Box<str>>,
+    pub left: Option<Arc<str>>,
 }
 
 /// How a job stands.
@@ -126,14 +127,14 @@ pub enum Standing {
         /// Which start of the job this is, from 1.
         attempt: u32,
         /// Where; none: the caller executes it.
-        server: Option<Box<str>>,
+        server: Option<Arc<str>>,
     },
     /// Its executor confirmed the start.
     Active {
         /// Which start of the job this is.
         attempt: u32,
         /// Where; none: the caller executes it.
-        server: Option<Box<str>>,
+        server: Option<Arc<str>>,
     },
     /// It ended by itself.
     Complete {

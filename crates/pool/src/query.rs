@@ -249,7 +249,7 @@ impl Pool {
         let count = |jobs: usize| jobs as u64;
         let delayed = count(self.index.delayed.len());
         let starting = count(self.index.starting.len());
-        let running = count(self.index.running.len());
+        let running = self.index.running;
         JobCounts {
             delayed,
             queued: self.header.unfinished.saturating_sub(delayed + running),
@@ -301,7 +301,8 @@ impl Pool {
         if view.job.unresolved.is_some() {
             return None;
         }
-        Some(Pool::pool_name_of(view.job, &self.interned(view.job)))
+        let interned = self.interned(view.job);
+        Some(Pool::pool_name_of(view.job, &interned).into_owned())
     }
 
     /// A waiting job's place in its queue, from 1.

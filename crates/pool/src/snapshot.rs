@@ -15,7 +15,7 @@ use crate::job::{
 use crate::queue::order_of;
 use crate::scope::{Gate, Head, Scope, Waits};
 use crate::server::Server;
-use crate::state::{Header, Pool, ScopeIndex, StoredCategory, StoredEvent};
+use crate::state::{Header, Pool, StoredCategory, StoredEvent};
 use crate::terms::Terms;
 use crate::time::Instant;
 use alloc::borrow::Cow;
@@ -325,7 +325,7 @@ impl Pool {
         self.index
             .scope_names
             .insert(Arc::from(&*scope.name), number);
-        self.index.scopes.insert(number, ScopeIndex::default());
+        self.index.scopes.insert(number, Box::default());
         if let Some(sizes) = &scope.sizes {
             self.index.overrides.insert(number);
             self.index
@@ -336,13 +336,10 @@ impl Pool {
     }
 
     fn restore_job(&mut self, number: JobNumber, job: Job) -> Result<(), RestoreError> {
-        if !self.index.interner.refer(job.terms) {
-            return Err(RestoreError::Inconsistent("a job without its terms"));
-        }
-        let interned = self.interned(&job);
-        self.index
-            .job_ids
-            .insert((crate::digest::hash_of(&*job.id), number));
+        let interned = self.index.interner.refer(job.terms);
+        let interned = interned.ok_or(RestoreError::Inconsistent("a job without its terms"))?;
+        let hash = crate::digest::hash_of(&*job.id);
+        self.index.job_ids.insert(hash, number);
         if job.lease.is_some() {
             self.index.leased.insert(number);
         }
@@ -364,9 +361,7 @@ impl Pool {
                 self.index.delayed.insert((*due, number));
             }
             State::Starting(attempt) | State::Active(attempt) => {
-                self.index
-                    .running
-                    .insert((job.pool.unwrap_or_default(), number));
+                self.note_running(job.pool.unwrap_or_default(), number, true);
                 self.index
                     .held
                     .extend(attempt.server.map(|server| (server, number)));
@@ -410,7 +405,7 @@ impl Pool {
         for server in servers {
             self.offer_server(server);
         }
-        let mut dead = alloc::collections::BTreeSet::new();
+        let mut dead = crate::sorted::SortedSet::default();
         let mut last = None;
         for ((window, _), _) in self.runs.iter() {
             if last != Some(*window) && !windows.contains(window) {

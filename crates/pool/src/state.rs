@@ -7,6 +7,7 @@ use crate::audit::AuditRecord;
 use crate::command::{Category, Claim, Event, Settings};
 use crate::digest::hash_of;
 use crate::fleet::Fleet;
+use crate::ids::JobIds;
 use crate::job::{
     Job, JobNumber, KindNumber, Params, ScopeNumber, ServerNumber, State, TermsNumber,
 };
@@ -14,15 +15,15 @@ use crate::kinds::Kinds;
 use crate::members::{Interned, Interner, Members};
 use crate::outcome::{Move, RateCheck, Standing};
 use crate::query::Stats;
-use crate::queue::Queue;
+use crate::ranked::Ranked;
 use crate::scope::{Gate, Scope};
 use crate::server::Server;
+use crate::sorted::{SortedMap, SortedSet};
 use crate::table::Table;
 use crate::terms::Terms;
 use crate::time::{Instant, Stamp};
 use crate::window::Runs;
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
@@ -45,7 +46,7 @@ pub struct Header {
     /// records.
     pub last: LastNumbers,
     /// The last pick of `round_robin` for launches without an event (S18).
-    pub last_pick: Option<Box<str>>,
+    pub last_pick: Option<Arc<str>>,
     /// Unfinished jobs.
     pub unfinished: u64,
     /// The settings.
@@ -77,7 +78,7 @@ pub struct StoredEvent {
     /// Counts its edits, from 1.
     pub revision: u64,
     /// The last pick of `round_robin` (S18).
-    pub last_pick: Option<Box<str>>,
+    pub last_pick: Option<Arc<str>>,
 }
 
 /// A category as it is kept.
@@ -123,54 +124,56 @@ pub(crate) enum Source {
 /// What is made from the tables.
 #[derive(Debug, Default)]
 pub(crate) struct Index {
-    /// Jobs by the hash of their ids.
-    pub(crate) job_ids: BTreeSet<(u64, JobNumber)>,
+    pub(crate) job_ids: JobIds,
     /// Scopes by name.
-    pub(crate) scope_names: BTreeMap<Arc<str>, ScopeNumber>,
+    pub(crate) scope_names: SortedMap<Arc<str>, ScopeNumber>,
     /// What is known of a scope beside its row.
-    pub(crate) scopes: BTreeMap<ScopeNumber, ScopeIndex>,
+    pub(crate) scopes: SortedMap<ScopeNumber, Box<ScopeIndex>>,
     pub(crate) interner: Interner,
     /// Terms of plain launches of an event, while no definition changes.
-    pub(crate) plain: BTreeMap<Box<str>, TermsNumber>,
+    pub(crate) plain: SortedMap<Box<str>, TermsNumber>,
     pub(crate) members: Members,
     pub(crate) fleet: Fleet,
     /// Attempts by the server that holds them.
-    pub(crate) held: BTreeSet<(ServerNumber, JobNumber)>,
-    /// Starting and active jobs by their pools.
-    pub(crate) running: BTreeSet<(ScopeNumber, JobNumber)>,
+    pub(crate) held: SortedSet<(ServerNumber, JobNumber)>,
+    /// How many jobs are starting or active.
+    pub(crate) running: u64,
     /// Delayed jobs by when they are due.
-    pub(crate) delayed: BTreeSet<(Instant, JobNumber)>,
+    pub(crate) delayed: SortedSet<(Instant, JobNumber)>,
     /// Jobs in `starting` by when they are given up.
-    pub(crate) starting: BTreeSet<(Instant, JobNumber)>,
+    pub(crate) starting: SortedSet<(Instant, JobNumber)>,
     /// Active jobs by when they are told to stop for their age (S50).
-    pub(crate) aging: BTreeSet<(Instant, JobNumber)>,
+    pub(crate) aging: SortedSet<(Instant, JobNumber)>,
     /// Finished jobs by their end.
-    pub(crate) finished: BTreeSet<(Instant, JobNumber)>,
+    pub(crate) finished: SortedSet<(Instant, JobNumber)>,
     /// Unfinished jobs that their callers keep.
-    pub(crate) leased: BTreeSet<JobNumber>,
+    pub(crate) leased: SortedSet<JobNumber>,
     /// Open windows by when they are gone.
-    pub(crate) expiries: BTreeSet<(Instant, ScopeNumber)>,
+    pub(crate) expiries: SortedSet<(Instant, ScopeNumber)>,
     /// Rates that heads wait for, by when they open.
-    pub(crate) openings: BTreeSet<(Instant, ScopeNumber)>,
+    pub(crate) openings: SortedSet<(Instant, ScopeNumber)>,
     /// Overrides by when they go.
-    pub(crate) override_ends: BTreeSet<(Instant, ScopeNumber)>,
+    pub(crate) override_ends: SortedSet<(Instant, ScopeNumber)>,
     /// Scopes with an override.
-    pub(crate) overrides: BTreeSet<ScopeNumber>,
+    pub(crate) overrides: SortedSet<ScopeNumber>,
     pub(crate) kinds: Kinds,
     /// How often a head was looked at, or a stretch of them moved.
     pub(crate) visited: u64,
     /// Heads that wait for a rate: whose, their order, their pool. One stands for all of its kind.
-    pub(crate) rate_waiters: BTreeSet<(ScopeNumber, u64, ScopeNumber)>,
+    pub(crate) rate_waiters: SortedSet<(ScopeNumber, u64, ScopeNumber)>,
     /// Heads to be considered, in S19's order across pools.
-    pub(crate) candidates: BTreeSet<(u64, ScopeNumber, Source)>,
+    pub(crate) candidates: SortedSet<(u64, ScopeNumber, Source)>,
     /// Windows that are closed and whose runs are still there.
-    pub(crate) dead_runs: BTreeSet<u64>,
+    pub(crate) dead_runs: SortedSet<u64>,
 }
 
 /// What is known of a scope beside its row.
 #[derive(Debug, Default)]
 pub(crate) struct ScopeIndex {
-    pub(crate) queue: Queue,
+    /// The orders of the jobs that wait.
+    pub(crate) queue: Ranked,
+    /// The numbers of those that are starting or active.
+    pub(crate) running: Ranked,
     pub(crate) delayed: u64,
     pub(crate) expiry: Option<Instant>,
     pub(crate) opening: Option<Instant>,
@@ -202,13 +205,8 @@ impl Pool {
     }
 
     pub(crate) fn number_of_job(&self, id: &str) -> Option<JobNumber> {
-        let hash = hash_of(id);
-        let alike = (hash, JobNumber(0))..=(hash, JobNumber(u64::MAX));
-        self.index
-            .job_ids
-            .range(alike)
-            .map(|(_, number)| *number)
-            .find(|number| self.jobs.get(number).is_some_and(|job| &*job.id == id))
+        let is_it = |number| self.jobs.get(&number).is_some_and(|job| &*job.id == id);
+        self.index.job_ids.find(hash_of(id), is_it)
     }
 
     pub(crate) fn interned(&self, job: &Job) -> Arc<Interned> {
@@ -224,7 +222,7 @@ impl Pool {
         let server_id = |number: Option<ServerNumber>| {
             number
                 .and_then(|it| self.servers.get(&it))
-                .map(|server| server.definition.id.clone())
+                .map(|server| Arc::clone(&server.definition.id))
         };
         match &job.state {
             State::Delayed { .. } => Standing::Delayed,
@@ -261,9 +259,9 @@ impl Pool {
         };
         let left = server.and_then(|server| self.servers.get(&server));
         turn.moves.push(Move {
-            job: job.id.clone(),
+            job: Arc::clone(&job.id),
             standing: self.standing_of(job),
-            left: left.map(|server| server.definition.id.clone()),
+            left: left.map(|server| Arc::clone(&server.definition.id)),
         });
     }
 
@@ -280,7 +278,7 @@ impl Pool {
         };
         self.scopes.insert(number, Box::new(scope));
         self.index.scope_names.insert(Arc::from(name), number);
-        self.index.scopes.insert(number, ScopeIndex::default());
+        self.index.scopes.insert(number, Box::default());
         number
     }
 

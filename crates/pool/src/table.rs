@@ -12,6 +12,7 @@
 //! Caveat: one walk at a time.
 
 use crate::digest::hash_of;
+use crate::steps::{count, descend};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::{Bound, RangeBounds};
@@ -59,6 +60,7 @@ impl<K, V> Default for Table<K, V> {
 
 impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        descend(self.rows.len());
         self.rows.get(key).map(|slot| &slot.row)
     }
 
@@ -67,14 +69,22 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     }
 
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.iter().map(|(key, slot)| (key, &slot.row))
+        descend(self.rows.len());
+        self.rows.iter().map(|(key, slot)| {
+            count(1);
+            (key, &slot.row)
+        })
     }
 
     pub(crate) fn range(
         &self,
         keys: impl RangeBounds<K>,
     ) -> impl DoubleEndedIterator<Item = (&K, &V)> {
-        self.rows.range(keys).map(|(key, slot)| (key, &slot.row))
+        descend(self.rows.len());
+        self.rows.range(keys).map(|(key, slot)| {
+            count(1);
+            (key, &slot.row)
+        })
     }
 
     /// The wrapping sum of the rows' hashes, as of the last [`Table::seal`].
@@ -89,6 +99,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     /// Brings the digest up to date: each row that changed is hashed once, however often it did.
     pub(crate) fn seal(&mut self) {
         for key in self.changed.drain(..) {
+            descend(self.rows.len());
             let Some(slot) = self.rows.get_mut(&key) else {
                 continue;
             };
@@ -100,6 +111,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     }
 
     pub(crate) fn insert(&mut self, key: K, row: V) {
+        descend(self.rows.len());
         self.keep_before(&key);
         self.changed.push(key.clone());
         let slot = Slot {
@@ -112,6 +124,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
     }
 
     pub(crate) fn remove(&mut self, key: &K) -> Option<V> {
+        descend(self.rows.len());
         self.keep_before(key);
         let old = self.rows.remove(key)?;
         self.digest = self.digest.wrapping_sub(old.hash);
@@ -120,6 +133,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
 
     /// Changes a row in place and gives what the change gives; `None` where there is no such row.
     pub(crate) fn change<R>(&mut self, key: &K, change: impl FnOnce(&mut V) -> R) -> Option<R> {
+        descend(self.rows.len());
         self.keep_before(key);
         let slot = self.rows.get_mut(key)?;
         if slot.hash != UNHASHED {
@@ -134,6 +148,7 @@ impl<K: Ord + Clone + Serialize, V: Clone + Serialize> Table<K, V> {
         let Some(walk) = &mut self.walk else { return };
         let ahead = walk.reached.as_ref().is_none_or(|reached| key > reached) && *key <= walk.last;
         if ahead && !walk.before.contains_key(key) {
+            descend(walk.before.len());
             let row = self.rows.get(key).map(|slot| slot.row.clone());
             walk.before.insert(key.clone(), row);
         }

@@ -121,7 +121,7 @@ impl Pool {
             pool: job
                 .unresolved
                 .is_none()
-                .then(|| Pool::pool_name_of(job, &interned)),
+                .then(|| Pool::pool_name_of(job, &interned).into_owned()),
             position: None,
             behind: None,
             waits_for: None,
@@ -261,9 +261,13 @@ impl Pool {
         let running = scope.map_or(0, |scope| scope.running);
         let own = Some(own_amount).filter(|amount| *amount > 0);
         let amount = scope.map_or(own, |scope| scope.amount_in_force(own_amount));
-        let all = (pool, JobNumber(0))..=(pool, JobNumber(u64::MAX));
-        let holders = self.index.running.range(all).take(SHOWN_MAX);
-        let holders = holders.filter_map(|(_, number)| self.jobs.get(number));
+        let running_now = self
+            .index
+            .scopes
+            .get(&pool)
+            .map(|known| known.running.iter());
+        let holders = running_now.into_iter().flatten().take(SHOWN_MAX);
+        let holders = holders.filter_map(|number| self.jobs.get(&JobNumber(number)));
         let sizes = scope.and_then(|scope| scope.sizes.as_ref());
         let held_until = sizes
             .filter(|sizes| sizes.amount.is_some())

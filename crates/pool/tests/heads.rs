@@ -8,6 +8,7 @@ use fermata_pool::command::{Claim, Command, Entry, Holder, Launch, ServerDefinit
 use fermata_pool::limits::{JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, Style};
 use fermata_pool::outcome::{Applied, Standing};
 use fermata_pool::time::{Boundaries, Instant, SECOND_US, Stamp};
+use std::sync::Arc;
 
 /// Most visits of an entry beside one for each job that starts, per kind of heads: its first head
 /// is looked at, looked at again after a start, and all of it is moved.
@@ -23,7 +24,7 @@ struct World {
 /// What an entry did.
 struct Did {
     visits: u64,
-    started: Vec<Box<str>>,
+    started: Vec<Arc<str>>,
 }
 
 impl World {
@@ -169,7 +170,7 @@ fn bucket(key: &str, count: u64) -> Limit {
 
 /// Lets jobs end and windows turn, and holds every entry against the bound. Gives the most visits
 /// of one entry, and how many jobs started.
-fn run(world: &mut World, kinds: u64, rounds: u64, running: Vec<Box<str>>) -> (u64, usize) {
+fn run(world: &mut World, kinds: u64, rounds: u64, running: Vec<Arc<str>>) -> (u64, usize) {
     let mut running = std::collections::VecDeque::from(running);
     let (mut most, mut starts) = (0, 0);
     for round in 0..rounds {
@@ -193,7 +194,7 @@ fn run(world: &mut World, kinds: u64, rounds: u64, running: Vec<Box<str>>) -> (u
 }
 
 /// The jobs that run already.
-fn running(world: &World, server: &str) -> Vec<Box<str>> {
+fn running(world: &World, server: &str) -> Vec<Arc<str>> {
     world
         .pool
         .held_by(server)

@@ -127,7 +127,7 @@ impl Leases {
             seen: false,
             phase,
         };
-        self.put_server(server.definition.id.clone(), row);
+        self.put_server(Box::from(&*server.definition.id), row);
     }
 
     /// Takes a caller's lease from the pool, as [`Leases::take_server`].

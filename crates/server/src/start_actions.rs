@@ -59,7 +59,7 @@ pub(crate) struct StartActions(Mutex<Known>);
 #[derive(Default)]
 struct Known {
     claim: Option<Claim>,
-    attempts: HashMap<Box<str>, Progress>,
+    attempts: HashMap<Arc<str>, Progress>,
 }
 
 struct Progress {

@@ -15,6 +15,7 @@ use fermata_pool::limits::Style;
 use fermata_pool::outcome::{Outcome, Standing};
 use fermata_pool::time::{Boundaries, Instant, Stamp};
 use serde_json::{Value, json};
+use std::sync::Arc;
 use words::{
     Fault, attempt, category, event, instant, launch, list, object, settings, sizes, text, texts,
 };
@@ -204,7 +205,7 @@ impl Story {
         let there = self.pool.server(&id);
         let mut definition = there.map_or_else(
             || ServerDefinition {
-                id: id.clone(),
+                id: Arc::from(&*id),
                 enabled: true,
                 ..ServerDefinition::default()
             },
@@ -304,7 +305,7 @@ impl Story {
     }
 
     fn job(&self, id: &str) -> Value {
-        let at = |kind: &str, attempt: u32, server: Option<Box<str>>| match server {
+        let at = |kind: &str, attempt: u32, server: Option<Arc<str>>| match server {
             Some(server) => json!(format!("{kind}#{attempt}@{server}")),
             None => json!(format!("{kind}#{attempt}")),
         };

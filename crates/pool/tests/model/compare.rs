@@ -47,7 +47,7 @@ fn answer(outcome: &Outcome) -> Answer {
         Outcome::Stored { revision } => Answer::Stored(*revision),
         Outcome::Refused(refusal) => Answer::Refused(refusal.code()),
         Outcome::Job(job) => Answer::Job {
-            job: job.job.clone(),
+            job: Box::from(&*job.job),
             standing: job.standing.clone(),
             repeated: job.repeated,
         },

@@ -140,7 +140,7 @@ fn put_server() -> impl Strategy<Value = Command> {
     let groups = select(vec![Vec::new(), vec!["g0".into()]]);
     (0_u8..2, groups, 1_u32..7).prop_map(|(number, groups, max_jobs)| {
         Command::PutServer(ServerDefinition {
-            id: id("s", number),
+            id: id("s", number).into(),
             groups,
             max_jobs: Some(max_jobs),
             enabled: true,
@@ -291,7 +291,7 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
                 continue;
             };
             let holder = Holder {
-                server: definition.id.clone(),
+                server: Box::from(&*definition.id),
                 incarnation: "i0".into(),
             };
             given.extend([server, Command::ServerSeen(holder)]);

@@ -236,7 +236,7 @@ pub(crate) fn put_server() -> impl Strategy<Value = Command> {
     let enabled = prop::bool::weighted(0.9);
     (0_u8..3, groups, max_jobs, enabled).prop_map(|(number, groups, max_jobs, enabled)| {
         Command::PutServer(ServerDefinition {
-            id: id("s", number),
+            id: id("s", number).into(),
             groups,
             max_jobs,
             enabled,

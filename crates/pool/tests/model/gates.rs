@@ -103,7 +103,7 @@ impl Model {
             .filter(|server| server.online && !server.draining && server.definition.enabled)
             .map(|server| server.definition)
             .filter(|it| named(&it.id, &it.groups) && room(&it.id, it.max_jobs))
-            .map(|it| it.id.clone())
+            .map(|it| Box::from(&*it.id))
             .collect()
     }
 

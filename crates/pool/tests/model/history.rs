@@ -466,7 +466,7 @@ impl Model {
                     }
                 }
                 Fact::Told(Command::DeleteServer { server }) => {
-                    servers.retain(|it| it.definition.id != *server);
+                    servers.retain(|it| *it.definition.id != **server);
                 }
                 Fact::Seen {
                     server,

@@ -309,7 +309,7 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
                     continue;
                 };
                 let holder = Holder {
-                    server: definition.id.clone(),
+                    server: Box::from(&*definition.id),
                     incarnation: "i0".into(),
                 };
                 given.extend([server, Command::ServerSeen(holder)]);
