@@ -17,7 +17,7 @@ use crate::{ForwardedHandler, Leadership, Member, NodeId, Timing};
 use fermata_calendar::Zone;
 use fermata_pool::time::{Instant, Stamp};
 use openraft::async_runtime::WatchReceiver;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::{Notify, mpsc, watch};
@@ -48,7 +48,7 @@ pub(crate) struct Core {
     pub(crate) time: Clocks,
     seen: Mutex<Seen>,
     /// What the others said of themselves, and when, in monotonic microseconds.
-    reports: Mutex<HashMap<NodeId, (Report, i64)>>,
+    reports: Mutex<BTreeMap<NodeId, (Report, i64)>>,
     /// Commands that wait to be proposed.
     pub(crate) queue: Queue,
     pub(crate) hand_over: mpsc::Sender<HandOver>,
@@ -71,7 +71,7 @@ const LEADER_SILENT_LEASES_MAX: u32 = 2;
 struct Seen {
     own: Clock,
     /// How far each is ahead of this member's monotonic time, and when it was asked.
-    others: HashMap<NodeId, (i64, i64)>,
+    others: BTreeMap<NodeId, (i64, i64)>,
 }
 
 /// What [`Core`] is made of beside what begins empty.

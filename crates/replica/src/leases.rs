@@ -25,7 +25,7 @@ use fermata_pool::command::Holder;
 use fermata_pool::query::LeaseView;
 use fermata_pool::server::Server;
 use fermata_pool::time::Instant;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most leases that are given out in one go when they run out.
 pub(crate) const DUE_MAX: usize = 1_000;
@@ -99,12 +99,12 @@ struct CallerRow {
 /// The leases of one claim.
 #[derive(Debug, Default)]
 pub(crate) struct Leases {
-    servers: HashMap<Box<str>, ServerRow>,
+    servers: BTreeMap<Box<str>, ServerRow>,
     /// By when they were heard: the first is the first to be offline.
     online: BTreeSet<(i64, Box<str>)>,
     /// By when they were heard: the first is the first to be lost.
     offline: BTreeSet<(i64, Box<str>)>,
-    callers: HashMap<Box<str>, CallerRow>,
+    callers: BTreeMap<Box<str>, CallerRow>,
     /// By when they run out.
     expiring: BTreeSet<(i64, Box<str>)>,
 }
@@ -329,7 +329,7 @@ fn take_first(set: &mut BTreeSet<(i64, Box<str>)>, until_us: i64) -> Option<(i64
 
 fn end_first(
     set: &mut BTreeSet<(i64, Box<str>)>,
-    servers: &mut HashMap<Box<str>, ServerRow>,
+    servers: &mut BTreeMap<Box<str>, ServerRow>,
     until_us: i64,
 ) -> Option<Holder> {
     let (_, server) = take_first(set, until_us)?;

@@ -236,8 +236,9 @@ impl Driver {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.stopped && self.elected() == Some(open.claim.0) {
             let may_propose = open.in_flight.len() < IN_FLIGHT_MAX;
-            // Whatever is on its way lets time pass itself.
-            let due = self.due_in().filter(|_| open.in_flight.is_empty());
+            // Whatever is on its way lets time pass itself, and without a majority none passes.
+            let waits = !open.closed && open.in_flight.is_empty();
+            let due = self.due_in().filter(|_| waits);
             tokio::select! {
                 changed = self.metrics.changed() => self.stopped = changed.is_err(),
                 written = open.oldest() => self.written(open, written),
@@ -246,7 +247,7 @@ impl Driver {
                     Some(()) => self.propose(open).await,
                     None => self.stopped = true,
                 },
-                () = at(due) => if !open.closed && self.due_in() == Some(Duration::ZERO) {
+                () = at(due) => if self.due_in() == Some(Duration::ZERO) {
                     self.propose(open).await;
                 },
                 Some(wish) = self.wishes.recv(), if open.in_flight.is_empty() => {

@@ -12,7 +12,7 @@ use super::connection::{Connection, Dialer, PeerError, Writer};
 use crate::core::Core;
 use crate::format::wire::{Answer, FORWARDED_BYTES_MAX, Purpose, Request};
 use crate::{ForwardError, Member};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -45,7 +45,7 @@ struct Handle {
 /// One connection, and who waits on it.
 struct Link {
     to: Member,
-    pending: Mutex<HashMap<u64, Waiting>>,
+    pending: Mutex<BTreeMap<u64, Waiting>>,
     numbers: AtomicU64,
     /// Counts the answers, to see whether any came.
     heard: AtomicU64,
@@ -138,7 +138,7 @@ impl Forwards {
 }
 
 impl Link {
-    fn pending(&self) -> MutexGuard<'_, HashMap<u64, Waiting>> {
+    fn pending(&self) -> MutexGuard<'_, BTreeMap<u64, Waiting>> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -19,7 +19,7 @@ use openraft::raft::{
 };
 use openraft::type_config::TypeConfigExt;
 use openraft::{OptionalSend, StorageError};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -44,9 +44,9 @@ pub(crate) struct Network {
     dialer: Dialer,
     /// Where members are reached by the membership in force. openraft keeps its client of a
     /// member whose address changes.
-    addresses: Arc<Mutex<HashMap<NodeId, String>>>,
+    addresses: Arc<Mutex<BTreeMap<NodeId, String>>>,
     /// openraft makes a client for every round of votes; these keep their connections.
-    votes: Arc<Mutex<HashMap<NodeId, Place>>>,
+    votes: Arc<Mutex<BTreeMap<NodeId, Place>>>,
 }
 
 impl Network {
@@ -62,7 +62,7 @@ impl Network {
     pub(crate) fn note_members(&self, membership: &Membership) {
         let nodes = membership.nodes();
         let addresses = nodes.map(|(&node, at)| (node, at.peer.clone()));
-        let addresses: HashMap<NodeId, String> = addresses.collect();
+        let addresses: BTreeMap<NodeId, String> = addresses.collect();
         lock(&self.votes).retain(|node, _| addresses.contains_key(node));
         *lock(&self.addresses) = addresses;
     }
@@ -119,7 +119,7 @@ struct Asker {
     /// Where it was reached when this was made.
     address: String,
     /// Where members are reached now.
-    addresses: Arc<Mutex<HashMap<NodeId, String>>>,
+    addresses: Arc<Mutex<BTreeMap<NodeId, String>>>,
     purpose: Purpose,
     place: Place,
 }
