@@ -1,17 +1,20 @@
 //! The command line: which commands there are, and what their result means for the process.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
-use crate::worker::group;
 use crate::{
-    audit, cluster, completions, demo, dev, event, exec, job, overrides, pool, serve, server,
-    worker,
+    audit, cluster, completions, demo, dev, event, exec, hidden, job, overrides, pool, serve,
+    server, worker,
 };
+
+/// What names the format where the command line does not.
+const FORMAT_VARIABLE: &str = "FERMATA_OUTPUT";
 
 /// Decides when a job may start: a cluster of conductors with limits, queues and rate windows
 #[derive(Debug, Parser)]
@@ -24,7 +27,7 @@ pub(crate) struct Cli {
         value_enum,
         value_name = "FORMAT",
         default_value_t,
-        env = "FERMATA_OUTPUT",
+        env = FORMAT_VARIABLE,
         display_order = 900
     )]
     output: Format,
@@ -44,12 +47,6 @@ enum Command {
     Worker(worker::WorkerArgs),
     /// Run a command under a limit: at most so many at once, and so many starts per window
     Exec(exec::ExecArgs),
-    #[command(hide = true, name = "become-command")]
-    Become(group::BecomeArgs),
-    #[command(hide = true, name = "watch-command")]
-    Watch(exec::WatchArgs),
-    #[command(hide = true)]
-    WatchForWorker,
     /// Events: the definitions from which jobs are launched
     Event(event::EventArgs),
     /// Jobs: launch, list, watch and cancel them
@@ -71,6 +68,10 @@ enum Command {
 /// Reads the command line and does what it says.
 pub(crate) fn main() -> ExitCode {
     abort_on_panic();
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(done) = hidden::run(&words) {
+        return ended(done, format_of_environment);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -80,17 +81,30 @@ pub(crate) fn main() -> ExitCode {
         }
     };
     let format = cli.output;
-    match run(cli.command, format) {
+    ended(run(cli.command, format), || format)
+}
+
+/// What the result of a command means for the process; an error is shown in that format.
+fn ended(done: Result<ExitCode, CommandError>, format: impl FnOnce() -> Format) -> ExitCode {
+    match done {
         Ok(code) => code,
         Err(error) => {
             let code = error.exit_code();
             if code != 0 {
-                let shown = error.shown(Screen::errors(format));
+                let shown = error.shown(Screen::errors(format()));
                 let _ = std::io::stderr().write_all(shown.as_bytes());
             }
             ExitCode::from(code)
         }
     }
+}
+
+/// The format of what has no command line for people.
+fn format_of_environment() -> Format {
+    let named = std::env::var(FORMAT_VARIABLE).ok();
+    named
+        .and_then(|name| Format::from_str(&name, false).ok())
+        .unwrap_or_default()
 }
 
 fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
@@ -101,9 +115,6 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Dev(args) => dev::run(args, screen),
         Command::Serve(args) => serve::run(args, screen),
         Command::Worker(args) => worker::run(args),
-        Command::Become(args) => group::become_command(&args),
-        Command::Watch(args) => return exec::watch(&args),
-        Command::WatchForWorker => worker::warden::watch(),
         Command::Event(args) => event::run(&args, screen),
         Command::Job(args) => job::run(&args, screen),
         Command::Pool(args) => pool::run(&args, screen),

@@ -185,6 +185,13 @@ impl Leases {
         }
     }
 
+    /// Whether a renewal of this very worker was committed under this claim, and it is online.
+    pub(crate) fn has_online(&self, holder: &Holder) -> bool {
+        self.servers.get(&holder.server).is_some_and(|row| {
+            row.incarnation == holder.incarnation && row.seen && row.phase == Phase::Online
+        })
+    }
+
     /// That a worker was heard is committed.
     pub(crate) fn server_seen(&mut self, holder: &Holder, arrived_us: i64) {
         let heard_us = match self.servers.get(&holder.server) {

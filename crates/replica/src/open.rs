@@ -1,7 +1,7 @@
 //! Opening a member: its folder, its address, its cluster, and the tasks that make it one.
 
 use crate::clock::Clocks;
-use crate::confirm::{Confirmations, Rounds};
+use crate::confirm::{self, Confirmations, Rounds};
 use crate::core::{Core, Parts, Raft};
 use crate::driver::{Driver, Gatherer, HandOver, Queue};
 use crate::environment::{Accept, Environment};
@@ -220,7 +220,9 @@ impl Tasks {
     fn spawn(self, core: &Arc<Core>, listener: Box<dyn Accept>, peers: Vec<String>) {
         tokio::spawn(peer::listen(Arc::clone(core), listener));
         tokio::spawn(Driver::new(Arc::clone(core), self.gatherer, self.wishes).run());
-        tokio::spawn(self.rounds.hold(Arc::clone(core)));
+        let leader = Arc::clone(core);
+        let round = async move || confirm::round(&leader).await;
+        tokio::spawn(self.rounds.hold(round));
         tokio::spawn(take_snapshots(Arc::clone(core)));
         tokio::spawn(note_members(Arc::clone(core)));
         let core = Arc::clone(core);

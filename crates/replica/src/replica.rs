@@ -11,6 +11,7 @@
 //! that was cut off, is old; who must see what was committed asks [`Replica::confirm`] first.
 //! After [`Replica::shutdown`] the folder is let go of once the last clone is dropped.
 
+use crate::confirm::Hurry;
 use crate::core::Core;
 use crate::environment::Environment;
 use crate::leases::Renewal;
@@ -190,8 +191,12 @@ impl Replica {
     /// # Errors
     /// This member does not lead, or no majority confirmed it.
     pub async fn confirm(&self) -> Result<(), ProposeError> {
+        self.confirmed(Hurry::AtOnce).await
+    }
+
+    async fn confirmed(&self, hurry: Hurry) -> Result<(), ProposeError> {
         self.must_lead()?;
-        self.inner.core.confirmations.ask().await?;
+        self.inner.core.confirmations.ask(hurry).await?;
         self.must_lead()
     }
 
@@ -231,9 +236,38 @@ impl Replica {
     /// # Errors
     /// See [`HeardError`]; nothing was renewed.
     pub async fn server_heard(&self, holder: Holder) -> Result<ServerLease, HeardError> {
+        self.server_renewed(holder, Hurry::AtOnce).await
+    }
+
+    /// The same where nobody waits for the answer: it may take 50 ms longer, so that it shares the
+    /// question to the majority with others. A worker that would have to be committed is heard at
+    /// once.
+    ///
+    /// # Errors
+    /// As [`Replica::server_heard`].
+    pub async fn server_heard_unhurried(&self, holder: Holder) -> Result<ServerLease, HeardError> {
+        let is_online = {
+            let leases = self.inner.core.leases();
+            leases
+                .as_ref()
+                .is_some_and(|leases| leases.has_online(&holder))
+        };
+        let hurry = if is_online {
+            Hurry::None
+        } else {
+            Hurry::AtOnce
+        };
+        self.server_renewed(holder, hurry).await
+    }
+
+    async fn server_renewed(
+        &self,
+        holder: Holder,
+        hurry: Hurry,
+    ) -> Result<ServerLease, HeardError> {
         let core = &self.inner.core;
         let arrived_us = core.time.monotonic_us();
-        self.confirm().await?;
+        self.confirmed(hurry).await?;
         let (lease, stands) = self.read(|pool| {
             let row = pool.server(&holder.server);
             let stands = row.is_some_and(|row| {

@@ -90,6 +90,30 @@ async fn many_workers_share_rounds_and_entries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_renewal_without_hurry_is_a_renewal() {
+    let cluster = Cluster::of(3).await;
+    propose(&cluster, &server("s1")).await;
+    let leader = cluster.leader().await;
+    let before = leader.status().last_log.unwrap_or(0);
+    for round in 0..3 {
+        let heard = leader.server_heard_unhurried(holder("s1")).await;
+        let lease = heard.expect("it is heard");
+        assert!(!lease.whole().is_zero());
+        let written = leader.status().last_log.unwrap_or(0) - before;
+        assert_eq!(written, 1, "round {round}: the first alone is committed");
+    }
+    let follower = cluster.follower().await;
+    let elsewhere = follower.server_heard_unhurried(holder("s1")).await;
+    assert!(
+        matches!(
+            elsewhere,
+            Err(HeardError::Propose(ProposeError::NotLeader { .. }))
+        ),
+        "{elsewhere:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_silent_server_goes_offline_and_loses_its_jobs() {
     let cluster = Cluster::of(3).await;
     impatient(&cluster).await;

@@ -74,7 +74,7 @@ pub(crate) async fn steer(
     request: Request,
     next: Next,
 ) -> Response {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
     if parts.method.is_safe() && flag(&parts.uri, "consistency", "stale") {
         let mut response = next.run(Request::from_parts(parts, body)).await;
         edge.show_age(response.headers_mut());
@@ -87,6 +87,9 @@ pub(crate) async fn steer(
             return Refused::from(Problem::new(ErrorCode::InvalidRequest, detail)).into_response();
         }
     };
+    if manner == Manner::Held {
+        detach(&mut parts);
+    }
     let steered = Steered {
         edge: &edge,
         manner,
@@ -235,6 +238,20 @@ impl Steered<'_> {
             }
         };
         Attempt::Settled(response)
+    }
+}
+
+/// Copies the words of a head out of the buffer that its connection was read into: whoever keeps
+/// one of them keeps those 8 KiB, and a call that is held keeps them for long.
+fn detach(parts: &mut http::request::Parts) {
+    for value in parts.headers.values_mut() {
+        // What was a value is one.
+        if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {
+            *value = copy;
+        }
+    }
+    if let Ok(copy) = Uri::try_from(parts.uri.to_string()) {
+        parts.uri = copy;
     }
 }
 

@@ -34,7 +34,7 @@ use crate::remote::{RemoteArgs, block_on};
 use command::{Ended, Running, Signals};
 use limits::LimitArgs;
 
-pub(crate) use watch::{WatchArgs, watch};
+pub(crate) use watch::{WATCH_COMMAND, WatchArgs, watch};
 
 /// The code of a permit whose command this program could not run.
 const CODE_NOT_RUN: u8 = 125;

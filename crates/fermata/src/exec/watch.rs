@@ -13,6 +13,7 @@
 //! - A command is named by its number. Where the first process was killed the kernel may in theory
 //!   have given that number to another by the time at which the second one acts, milliseconds later.
 
+use std::ffi::OsString;
 use std::io::{self, stdin};
 use std::os::fd::AsFd;
 use std::process::{ExitCode, Stdio};
@@ -31,6 +32,12 @@ use crate::error::CommandError;
 use crate::remote::block_on;
 use crate::worker::group::this_program;
 
+/// The subcommand that is the second process: used by the first, not by people.
+pub(crate) const WATCH_COMMAND: &str = "watch-command";
+/// Says that the command is killed with its group.
+const GROUP: &str = "--group";
+/// Says that the command is killed by itself.
+const PROCESS: &str = "--process";
 /// Between two looks at the clock: what sleeps does not notice that the machine slept.
 const LOOK_MAX: Duration = Duration::from_secs(2);
 /// How the second process ends when it had to kill.
@@ -58,8 +65,8 @@ impl Watch {
     pub(super) fn start(command: Pid, is_alone: bool, margin: Duration) -> io::Result<Self> {
         let number = command.as_raw_nonzero().to_string();
         let mut process = Command::new(this_program()?)
-            .arg("watch-command")
-            .arg(if is_alone { "--process" } else { "--group" })
+            .arg(WATCH_COMMAND)
+            .arg(if is_alone { PROCESS } else { GROUP })
             .arg(number)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -108,20 +115,15 @@ impl Watch {
     }
 }
 
-/// What the second process is told: used by the first, not by people.
-#[derive(Debug, clap::Args)]
-#[group(required = true, multiple = false)]
+/// What the second process kills.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct WatchArgs {
-    /// The group to be killed
-    #[arg(long)]
-    group: Option<i32>,
-    /// The process to be killed
-    #[arg(long)]
-    process: Option<i32>,
+    command: Pid,
+    is_alone: bool,
 }
 
 /// Is the second process.
-pub(crate) fn watch(args: &WatchArgs) -> Result<ExitCode, CommandError> {
+pub(crate) fn watch(args: WatchArgs) -> Result<ExitCode, CommandError> {
     block_on(async {
         // What ends the command is the first one's affair; whoever ends all processes of a service
         // does not end this one first.
@@ -141,12 +143,28 @@ pub(crate) fn watch(args: &WatchArgs) -> Result<ExitCode, CommandError> {
 }
 
 impl WatchArgs {
-    fn kill(&self) {
-        let group = self.group.and_then(Pid::from_raw);
-        let process = self.process.and_then(Pid::from_raw);
+    /// Reads what [`Watch::start`] wrote; none where something else did.
+    pub(crate) fn read(words: &[OsString]) -> Option<Self> {
+        let [which, number] = words else {
+            return None;
+        };
+        let is_alone = match which.to_str()? {
+            PROCESS => true,
+            GROUP => false,
+            _ => return None,
+        };
+        let number: i32 = number.to_str()?.parse().ok()?;
+        let command = Pid::from_raw(number).filter(|_| number > 0)?;
+        Some(Self { command, is_alone })
+    }
+
+    fn kill(self) {
         // Nobody is left, or nobody may: there is nothing more to do.
-        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
-        let _ = process.map(|process| kill_process(process, Signal::KILL));
+        let _ = if self.is_alone {
+            kill_process(self.command, Signal::KILL)
+        } else {
+            kill_process_group(self.command, Signal::KILL)
+        };
     }
 }
 

@@ -14,8 +14,8 @@
 //! - A process that makes a group or session of its own has left, and is not killed.
 
 use std::convert::Infallible;
-use std::ffi::OsString;
-use std::io::{self, ErrorKind};
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::process::CommandExt;
 
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -84,15 +84,30 @@ impl Drop for Group {
     }
 }
 
-/// What becomes a command: used by workers and `fermata exec`, not by people.
-#[derive(Debug, clap::Args)]
-pub(crate) struct BecomeArgs {
-    /// Who starts it
-    #[arg(long)]
+/// The subcommand that becomes a command: used by workers and `fermata exec`, not by people.
+pub(crate) const BECOME_COMMAND: &str = "become-command";
+
+/// What becomes a command.
+#[derive(Debug)]
+pub(crate) struct BecomeArgs<'a> {
+    /// Who starts it.
     parent: u32,
-    /// The command with its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    command: Vec<OsString>,
+    program: &'a OsStr,
+    arguments: &'a [OsString],
+}
+
+impl<'a> BecomeArgs<'a> {
+    /// Reads what [`command_beside_us`] wrote; none where something else did.
+    pub(crate) fn read(words: &'a [OsString]) -> Option<Self> {
+        let [parent, program, arguments @ ..] = words else {
+            return None;
+        };
+        Some(Self {
+            parent: parent.to_str()?.parse().ok()?,
+            program,
+            arguments,
+        })
+    }
 }
 
 /// The command, to be spawned as the leader of a group that dies with this process.
@@ -112,10 +127,8 @@ pub(crate) fn command(argv: &[OsString]) -> io::Result<Command> {
 pub(crate) fn command_beside_us(argv: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     command
-        .arg("become-command")
-        .arg("--parent")
+        .arg(BECOME_COMMAND)
         .arg(std::process::id().to_string())
-        .arg("--")
         .args(argv)
         .kill_on_drop(true);
     Ok(command)
@@ -123,18 +136,18 @@ pub(crate) fn command_beside_us(argv: &[OsString]) -> io::Result<Command> {
 
 /// Becomes the command. Comes back only if that failed; what is said of it then is the job's
 /// output.
-pub(crate) fn become_command(args: &BecomeArgs) -> Result<(), CommandError> {
+pub(crate) fn become_command(args: &BecomeArgs<'_>) -> CommandError {
     let Err(source) = replace_this(args);
-    let program = args.command.first().cloned().unwrap_or_default();
-    Err(CommandError::NotExecuted { program, source })
+    CommandError::NotExecuted {
+        program: args.program.to_owned(),
+        source,
+    }
 }
 
-fn replace_this(args: &BecomeArgs) -> io::Result<Infallible> {
+fn replace_this(args: &BecomeArgs<'_>) -> io::Result<Infallible> {
     die_with_parent(args.parent)?;
-    let Some((program, arguments)) = args.command.split_first() else {
-        return Err(ErrorKind::InvalidInput.into());
-    };
-    Err(std::process::Command::new(program).args(arguments).exec())
+    let mut command = std::process::Command::new(args.program);
+    Err(command.args(args.arguments).exec())
 }
 
 #[cfg(target_os = "linux")]

@@ -23,6 +23,9 @@ use tracing::error;
 use super::group::this_program;
 use crate::error::CommandError;
 
+/// The subcommand that is a warden.
+pub(crate) const WATCH_FOR_WORKER: &str = "watch-for-worker";
+
 /// The worker's end: what tells the warden.
 #[derive(Clone, Debug)]
 pub(crate) struct Warden {
@@ -35,7 +38,7 @@ impl Warden {
     pub(crate) fn start() -> Result<Self, CommandError> {
         let spawn = || {
             Command::new(this_program()?)
-                .arg("watch-for-worker")
+                .arg(WATCH_FOR_WORKER)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::null())
                 // A signal of the terminal is not for it.
@@ -72,7 +75,7 @@ impl Warden {
 }
 
 /// Waits for the end of the worker, and ends what it left. Used by workers, not by people.
-pub(crate) fn watch() -> Result<(), CommandError> {
+pub(crate) fn watch() {
     let mut groups = BTreeSet::new();
     let mut input = io::stdin().lock();
     let mut word = String::new();
@@ -89,7 +92,6 @@ pub(crate) fn watch() -> Result<(), CommandError> {
         // Most have ended with the worker.
         let _ = kill_process_group(leader, Signal::KILL);
     }
-    Ok(())
 }
 
 /// A sign and a group; none where it is no word of a worker.

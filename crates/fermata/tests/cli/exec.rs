@@ -90,6 +90,21 @@ fn exit_codes_are_those_of_its_help() {
 }
 
 #[test]
+fn what_this_program_gives_itself_is_nobody_elses() {
+    for words in [
+        &["become-command"][..],
+        &["become-command", "1"],
+        &["become-command", "one", "true"],
+        &["watch-command", "--group", "0"],
+        &["watch-command", "--all", "2"],
+        &["watch-for-worker", "2"],
+    ] {
+        run(words).ends(2, words[0]);
+    }
+    run(&["become-command", "1", "true"]).ends(126, "is gone");
+}
+
+#[test]
 fn who_may_not_run_does_not() {
     let cluster = Cluster::start();
     let (mut holder, _) = start(&cluster, "holder", &[], "ready; sleep 600");

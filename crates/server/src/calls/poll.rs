@@ -36,7 +36,7 @@ use fermata_pool::Pool;
 use fermata_pool::command::{COMMANDS_PER_ENTRY_MAX, Claim, Command, Holder};
 use fermata_pool::job::State as JobState;
 use fermata_pool::outcome::Outcome;
-use fermata_replica::{Leadership, ServerLease};
+use fermata_replica::{HeardError, Leadership, ServerLease};
 use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -57,6 +57,8 @@ const OFFERED_PARAMS_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// After how long what was said counts as new again, in milliseconds: the answer may be lost, or
 /// the worker may have no room yet.
 const SAY_AGAIN_MS: u64 = 1_000;
+/// From what wait on, in milliseconds, a poll without reports counts as one that nobody waits for.
+const UNHURRIED_WAIT_MS_MIN: u64 = 1_000;
 
 /// What the leader remembers of each server's polls.
 #[derive(Default)]
@@ -110,6 +112,7 @@ pub(crate) async fn poll(
     Query(CallQuery { .. }): Query<CallQuery>,
     Json(body): Json<PollRequest>,
 ) -> Result<Response, Refused> {
+    let arrived = Instant::now();
     let mut leadership = edge.replica.leadership();
     let claim = claim(&leadership.borrow_and_update())
         .ok_or_else(|| Refused::unled("this node does not lead"))?;
@@ -125,8 +128,12 @@ pub(crate) async fn poll(
         draining: body.draining,
         server,
     };
-    let heard = edge.replica.server_heard(poll.holder.clone());
-    let lease = timeout_at(deadline.at, heard)
+    let is_awaited = has_reports
+        || poll.draining
+        || body
+            .wait_ms
+            .is_some_and(|wait_ms| wait_ms < UNHURRIED_WAIT_MS_MIN);
+    let lease = timeout_at(deadline.at, edge.heard(&poll, is_awaited))
         .await
         .map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
     let is_first = edge.replica.read(|pool| {
@@ -153,7 +160,7 @@ pub(crate) async fn poll(
     let until = if has_reports {
         Instant::now()
     } else {
-        held_until(deadline, lease, body.wait_ms)
+        held_until(arrived, deadline, lease, body.wait_ms)
     };
     let news = edge.news(&poll, &place, &mut leadership, until).await?;
     answer.launches = news.launches;
@@ -194,10 +201,15 @@ fn reports(server: &str, body: &PollRequest) -> Result<Reports, Problem> {
     Ok(reports)
 }
 
-fn held_until(deadline: Deadline, lease: ServerLease, wait_ms: Option<u64>) -> Instant {
+fn held_until(
+    arrived: Instant,
+    deadline: Deadline,
+    lease: ServerLease,
+    wait_ms: Option<u64>,
+) -> Instant {
     let wait_ms = wait_ms.unwrap_or(u64::MAX).min(POLL_WAIT_MS_MAX);
     let wait = Duration::from_millis(wait_ms).min(lease.server_timeout / 3);
-    let until = Instant::now() + wait;
+    let until = arrived + wait;
     if deadline.is_given {
         until.min(deadline.at)
     } else {
@@ -206,6 +218,25 @@ fn held_until(deadline: Deadline, lease: ServerLease, wait_ms: Option<u64>) -> I
 }
 
 impl Edge {
+    /// Renews the lease of the poll's worker (S41). A poll that nobody waits for and that finds
+    /// nothing to say shares its renewal with others, until there is something to say.
+    async fn heard(&self, poll: &Poll, is_awaited: bool) -> Result<ServerLease, HeardError> {
+        let listener = self.hints.servers.listen(&poll.server);
+        let hint = listener.next();
+        let is_idle = !is_awaited
+            && self.replica.read(|pool| {
+                let news = poll.look(pool, &self.start_actions);
+                news.is_ok_and(|news| news.is_empty())
+            });
+        if is_idle {
+            tokio::select! {
+                lease = self.replica.server_heard_unhurried(poll.holder.clone()) => return lease,
+                () = hint => {}
+            }
+        }
+        self.replica.server_heard(poll.holder.clone()).await
+    }
+
     /// Brings reports into the log; a result for each, in order.
     async fn report(
         &self,
