@@ -321,13 +321,6 @@ const CASES: &[Case] = &[
     ),
     case(JOBS, r#"{"jobs": {}}"#, 400, "invalid_request", "jobs"),
     case(
-        JOBS,
-        r#"{"jobs": [{}, {"prority": 1}]}"#,
-        400,
-        "unknown_field",
-        "jobs[1].prority",
-    ),
-    case(
         "POST /v1/jobs?wait=soon",
         "{}",
         400,
