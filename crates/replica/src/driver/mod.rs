@@ -11,7 +11,7 @@
 //! may yet happen. While no majority answers, the same holds, but the claim may go on: it opens
 //! again when a majority is back.
 //!
-//! Invariants: entries go out one after another ([`IN_FLIGHT_MAX`]), in the order in which their
+//! Invariants: entries go out one after another ([`Open::in_flight`]), in the order in which their
 //! commands were left. No stamp is less than one before it. Nothing is proposed before the
 //! takeover was applied.
 //!
@@ -37,14 +37,11 @@ use openraft::impls::ProgressResponder;
 use openraft::raft::ClientWriteResult;
 use openraft::type_config::alias::{OneshotReceiverOf, WatchReceiverOf};
 use openraft::{Instant as _, ReadPolicy, ServerState};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
-/// Most entries that are on their way at a time.
-const IN_FLIGHT_MAX: usize = 1;
 /// The clock is looked at again after this time, however far the next deadline is: the wall
 /// clock may have moved.
 const CLOCK_LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -175,7 +172,7 @@ impl Driver {
         let core = Arc::clone(&self.core);
         let mut open = Open {
             claim,
-            in_flight: VecDeque::new(),
+            in_flight: None,
             closed: false,
         };
         tokio::select! {
@@ -235,13 +232,12 @@ impl Driver {
         let mut look = tokio::time::interval(self.core.timing.heartbeat());
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !self.stopped && self.elected() == Some(open.claim.0) {
-            let may_propose = open.in_flight.len() < IN_FLIGHT_MAX;
+            let may_propose = open.in_flight.is_none();
             // Whatever is on its way lets time pass itself, and without a majority none passes.
-            let waits = !open.closed && open.in_flight.is_empty();
-            let due = self.due_in().filter(|_| waits);
+            let due = self.due_in().filter(|_| may_propose && !open.closed);
             tokio::select! {
                 changed = self.metrics.changed() => self.stopped = changed.is_err(),
-                written = open.oldest() => self.written(open, written),
+                written = open.written() => self.written(open, written),
                 ready = self.gatherer.ready(), if may_propose => match ready {
                     Some(()) if open.closed => self.refuse_all(),
                     Some(()) => self.propose(open).await,
@@ -250,7 +246,7 @@ impl Driver {
                 () = at(due) => if self.due_in() == Some(Duration::ZERO) {
                     self.propose(open).await;
                 },
-                Some(wish) = self.wishes.recv(), if open.in_flight.is_empty() => {
+                Some(wish) = self.wishes.recv(), if may_propose => {
                     let gone = self.hand_over(open.claim, wish.to).await;
                     // Whoever wished may have gone.
                     let _ = wish.tried.send(gone);
@@ -273,18 +269,20 @@ impl Driver {
         let commands: Vec<Command> = waiting.iter_mut().flat_map(Waiting::take).collect();
         let renewals = Renewals::among(&commands, self.core.time.monotonic_us());
         match self.write(open.claim, commands).await {
-            Some(written) => open.in_flight.push_back(InFlight {
-                written,
-                waiting,
-                renewals,
-            }),
+            Some(written) => {
+                open.in_flight = Some(InFlight {
+                    written,
+                    waiting,
+                    renewals,
+                });
+            }
             None => refuse(waiting, &ProposeError::Unknown),
         }
     }
 
     /// Answers whose commands an entry held.
     fn written(&self, open: &mut Open, written: Option<ClientWriteResult<TypeConfig>>) {
-        let Some(entry) = open.in_flight.pop_front() else {
+        let Some(entry) = open.in_flight.take() else {
             return;
         };
         match written {
@@ -386,15 +384,16 @@ impl Driver {
 /// What is on its way under a claim.
 struct Open {
     claim: Claim,
-    in_flight: VecDeque<InFlight>,
+    /// The entry on its way, if any: one at a time.
+    in_flight: Option<InFlight>,
     /// No majority answers: nothing is taken.
     closed: bool,
 }
 
 impl Open {
-    /// What became of the oldest entry on its way; never, if there is none.
-    async fn oldest(&mut self) -> Option<ClientWriteResult<TypeConfig>> {
-        match self.in_flight.front_mut() {
+    /// What became of the entry on its way; never, if there is none.
+    async fn written(&mut self) -> Option<ClientWriteResult<TypeConfig>> {
+        match &mut self.in_flight {
             Some(entry) => (&mut entry.written).await.ok(),
             None => std::future::pending().await,
         }
@@ -402,7 +401,7 @@ impl Open {
 
     /// Answers all whose commands are on their way: they may yet happen.
     fn abandon(&mut self) {
-        for entry in &mut self.in_flight {
+        if let Some(entry) = &mut self.in_flight {
             refuse(std::mem::take(&mut entry.waiting), &ProposeError::Unknown);
         }
     }
