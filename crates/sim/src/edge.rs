@@ -4,11 +4,15 @@
 //! callers in a few messages, over the same replica. A question is one connection: a frame there, a
 //! frame back.
 
+use crate::clock::true_us;
 use crate::network::Network;
 use bincode::Options;
+use fermata_audit::{Begin, LogPlace, Record};
+use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
-use fermata_pool::job::State;
+use fermata_pool::job::{Attempt, State};
 use fermata_pool::outcome::{Outcome, Refusal, Standing};
+use fermata_pool::query::JobView;
 use fermata_replica::environment::{Stream, Transport};
 use fermata_replica::{HeardError, Leadership, ProposeError, Replica};
 use serde::de::DeserializeOwned;
@@ -74,6 +78,36 @@ pub(crate) struct Offer {
     pub(crate) start_us: i64,
     pub(crate) index: u64,
     pub(crate) ordinal: u32,
+}
+
+impl Offer {
+    fn of(pool: &Pool, view: &JobView<'_>, attempt: &Attempt) -> Offer {
+        Offer {
+            job: view.job.id.to_string(),
+            pool: pool.pool_name(view).unwrap_or_default(),
+            attempt: view.job.attempt,
+            start_us: attempt.at.us(),
+            index: attempt.index,
+            ordinal: attempt.ordinal,
+        }
+    }
+
+    /// That its execution begins now, as whoever executes it records it.
+    pub(crate) fn begun(&self, worker: &str, incarnation: u64) -> Record {
+        Record::Begin(Begin {
+            job: self.job.clone(),
+            attempt: self.attempt,
+            pool: self.pool.clone(),
+            worker: worker.to_owned(),
+            incarnation,
+            start_us: self.start_us,
+            start_index: LogPlace {
+                index: self.index,
+                ordinal: self.ordinal,
+            },
+            at_us: true_us(),
+        })
+    }
 }
 
 /// How a job stands.
@@ -189,14 +223,7 @@ async fn poll(replica: &Replica, holder: Holder) -> Answer {
     let offers = replica.read(|pool| {
         let held = pool.held_by(&server);
         held.filter_map(|view| match &view.job.state {
-            State::Starting(attempt) => Some(Offer {
-                job: view.job.id.to_string(),
-                pool: pool.pool_name(&view).unwrap_or_default(),
-                attempt: view.job.attempt,
-                start_us: attempt.at.us(),
-                index: attempt.index,
-                ordinal: attempt.ordinal,
-            }),
+            State::Starting(attempt) => Some(Offer::of(pool, &view, attempt)),
             _ => None,
         })
         .collect()
@@ -211,14 +238,8 @@ fn show(replica: &Replica, job: &str) -> Answer {
     Answer::Job(replica.read(|pool| {
         let view = pool.job(job)?;
         let standing = pool.standing(job)?;
-        let offer = view.job.current().map(|attempt| Offer {
-            job: job.to_owned(),
-            pool: pool.pool_name(&view).unwrap_or_default(),
-            attempt: view.job.attempt,
-            start_us: attempt.at.us(),
-            index: attempt.index,
-            ordinal: attempt.ordinal,
-        });
+        let attempt = view.job.current();
+        let offer = attempt.map(|attempt| Offer::of(pool, &view, attempt));
         let ended_us = match &view.job.state {
             State::Ended(end) => Some(end.at.us()),
             _ => None,

@@ -4,7 +4,6 @@
 use crate::clock::{EPOCH_US, Wall};
 use crate::disk::Disk;
 use crate::invariants::Seen;
-use crate::network::Network;
 use crate::trace::{Kind, Trace};
 use crate::worker::Worker;
 use fermata_audit::{Disturbed, Record};
@@ -65,8 +64,6 @@ pub(crate) struct Cluster {
     pub(crate) workers: Vec<Worker>,
     pub(crate) trace: Trace,
     pub(crate) seen: Seen,
-    /// For questions that the one who breaks things asks.
-    pub(crate) network: Network,
 }
 
 /// Breaks and mends, step by step.
@@ -77,7 +74,7 @@ pub(crate) struct Faults {
     /// What is to be mended, and when.
     broken: BTreeMap<Duration, Vec<Fault>>,
     /// Questions that are to be asked by the one who breaks things.
-    pub(crate) wishes: tokio::sync::mpsc::Sender<Fault>,
+    wishes: tokio::sync::mpsc::Sender<Fault>,
     pub(crate) count: u64,
 }
 

@@ -115,7 +115,6 @@ fn set_up(
         workers: Vec::new(),
         trace: trace.clone(),
         seen: seen.clone(),
-        network: network("faults".to_owned()),
     };
     for number in 1..=NODES {
         let host = faults::name(number);
@@ -160,7 +159,7 @@ fn set_up(
         let caller = user(format!("c{number}"));
         sim.client(caller.name.clone(), caller.call());
     }
-    let asking = cluster.network.clone();
+    let asking = network("faults".to_owned());
     sim.host("faults", {
         let wished = std::rc::Rc::new(tokio::sync::Mutex::new(wished));
         move || grant(asking.clone(), wished.clone())

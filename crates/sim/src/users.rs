@@ -7,8 +7,8 @@ use crate::invariants::Seen;
 use crate::network::Network;
 use crate::trace::Kind;
 use fermata_audit::{
-    Begin, End, Ended, Expectation, Launch as LaunchRecord, LaunchPlace, LogPlace, Lost,
-    LostReason, Rate, Record, Windows,
+    End, Ended, Expectation, Launch as LaunchRecord, LaunchPlace, Lost, LostReason, Rate, Record,
+    Windows,
 };
 use fermata_pool::command::{
     Command, Event, Executor, Launch, Override, ServerDefinition, Settings,
@@ -63,7 +63,7 @@ pub(crate) struct User {
     pub(crate) over: Duration,
 }
 
-/// A job of a pool, and the number of its event's limits.
+/// The limits of the event whose jobs make up a pool.
 fn limits_of(pool: &str) -> Vec<Limit> {
     let job = JobLimit {
         cap_key: Some(pool.into()),
@@ -392,19 +392,7 @@ impl User {
         if !matches!(answer, Answer::Done(_)) || Instant::now() >= kept_until {
             return false;
         }
-        self.seen.record(Record::Begin(Begin {
-            job: job.to_owned(),
-            attempt: *attempt,
-            pool: offer.pool.clone(),
-            worker: self.name.clone(),
-            incarnation: 0,
-            start_us: offer.start_us,
-            start_index: LogPlace {
-                index: offer.index,
-                ordinal: offer.ordinal,
-            },
-            at_us: true_us(),
-        }));
+        self.seen.record(offer.begun(&self.name, 0));
         true
     }
 

@@ -5,7 +5,7 @@ use crate::clock::true_us;
 use crate::edge::{Answer, Offer, Question, ask};
 use crate::invariants::Seen;
 use crate::network::Network;
-use fermata_audit::{Begin, End, LogPlace, Record};
+use fermata_audit::{End, Record};
 use fermata_pool::command::{Command, Holder};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -191,18 +191,6 @@ impl Worker {
             .known
             .insert((offer.job.clone(), offer.attempt), true);
         let incarnation = self.lock().incarnation;
-        self.seen.record(Record::Begin(Begin {
-            job: offer.job.clone(),
-            attempt: offer.attempt,
-            pool: offer.pool.clone(),
-            worker: self.server.clone(),
-            incarnation,
-            start_us: offer.start_us,
-            start_index: LogPlace {
-                index: offer.index,
-                ordinal: offer.ordinal,
-            },
-            at_us: true_us(),
-        }));
+        self.seen.record(offer.begun(&self.server, incarnation));
     }
 }
