@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use fermata_api::jobs::LaunchRequest;
-use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, wait_for};
+use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, load, wait_for};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -185,13 +185,4 @@ fn tell(what: &str, mut times: Vec<Duration>) {
         worst.as_millis(),
         times.len()
     );
-}
-
-/// The machine's load averages.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells it");
-    text.split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fermata_e2e::http::Http;
-use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Process, wait_for};
+use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Process, load, wait_for};
 use http::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -326,13 +326,4 @@ fn resident_kib(pid: u32) -> u64 {
     let kib = line.and_then(|line| line.trim().strip_suffix("kB"));
     kib.and_then(|kib| kib.trim().parse().ok())
         .expect("Linux tells it")
-}
-
-/// The machine's load averages.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells it");
-    text.split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

@@ -15,7 +15,9 @@ use std::time::Duration;
 
 use fermata_api::jobs::{JobView, JobsQuery, LaunchRequest};
 use fermata_client::Client;
-use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Worker, WorkerOptions, now_us, wait_for};
+use fermata_e2e::{
+    Cluster, ClusterOptions, DEADLINE, Worker, WorkerOptions, load, now_us, wait_for,
+};
 use serde_json::json;
 use tokio::net::UnixDatagram;
 use tokio::time::timeout;
@@ -226,13 +228,4 @@ fn tell(what: &str, mut times_us: Vec<i64>) {
         at(100),
         times_us.len()
     );
-}
-
-/// The machine's load averages.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells it");
-    text.split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

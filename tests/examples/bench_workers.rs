@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use fermata_api::servers::ServerBody;
 use fermata_client::worker::{self, Ending, Run, WorkerOptions};
 use fermata_client::{Client, ClientOptions};
-use fermata_e2e::{Cluster, DEADLINE, wait_for};
+use fermata_e2e::{Cluster, DEADLINE, load, wait_for};
 use tokio::task::JoinSet;
 
 /// Kernel ticks of processor time in a second (`USER_HZ`, the same on all Linux).
@@ -126,13 +126,4 @@ async fn is_held(url: &str, line: &str) -> bool {
     let mut answer = String::new();
     let asked = stream.write_all(request.as_bytes()).await;
     asked.is_ok() && stream.read_to_string(&mut answer).await.is_ok() && answer.contains(line)
-}
-
-/// The machine's load averages.
-fn load() -> String {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells it");
-    text.split_whitespace()
-        .take(3)
-        .collect::<Vec<_>>()
-        .join(" ")
 }

@@ -22,6 +22,7 @@
 
 mod cluster;
 pub mod http;
+mod load;
 pub mod namespaces;
 mod process;
 mod recorder;
@@ -30,6 +31,7 @@ mod wait;
 mod worker;
 
 pub use cluster::{Cluster, ClusterOptions, Node, Place};
+pub use load::load;
 pub use process::{Exit, Process, binary};
 pub use recorder::Recorder;
 pub use soak::{SoakOptions, SoakReport, soak};

@@ -9,31 +9,20 @@ use serde_json::{Value, json};
 async fn node() -> Node {
     let node = harness::alone().await;
     assert_eq!(node.put("/v1/servers/s1", json!({})).await.status, 200);
-    poll(&node, json!({})).await;
+    node.poll(json!({})).await;
     for job in ["active", "starting"] {
         let limits = json!([{"type": "job", "rate": 9, "window": 604_800, "align": "utc"},
             {"type": "queue", "amount": 9}]);
         let launch = json!({"id": job, "limits": limits});
         assert_eq!(node.post("/v1/jobs", launch).await.status, 201);
     }
-    poll(&node, json!({"holds": held(), "started": held()})).await;
+    node.poll(json!({"holds": held(), "started": held()})).await;
     assert_eq!(states(&node).await, ["active", "starting"]);
     node
 }
 
 fn held() -> Value {
     json!([{"job": "active", "attempt": 1}])
-}
-
-async fn poll(node: &Node, mut body: Value) -> Value {
-    for (field, value) in [("incarnation", json!(1)), ("wait_ms", json!(0))] {
-        if body.get(field).is_none() {
-            body[field] = value;
-        }
-    }
-    let answer = node.post("/v1/servers/s1/poll", body).await;
-    assert_eq!(answer.status, 200, "{:?}", answer.json());
-    answer.json()
 }
 
 async fn states(node: &Node) -> [String; 2] {
@@ -52,7 +41,7 @@ async fn server(node: &Node) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_worker_that_drains_is_given_nothing_and_what_it_did_not_confirm_goes_back() {
     let node = node().await;
-    let answer = poll(&node, json!({"holds": held(), "draining": true})).await;
+    let answer = node.poll(json!({"holds": held(), "draining": true})).await;
     assert_eq!(answer["launches"], json!([]));
     assert_eq!(answer.get("drain"), None, "it knows");
     assert_eq!(states(&node).await, ["active", "queued"]);
@@ -64,23 +53,20 @@ async fn a_worker_that_drains_is_given_nothing_and_what_it_did_not_confirm_goes_
     // Said again, it is no news; a start that was on its way is refused.
     let stale = json!([{"job": "starting", "attempt": 1}]);
     let body = json!({"holds": held(), "draining": true, "started": stale});
-    let answer = poll(&node, body).await;
+    let answer = node.poll(body).await;
     assert_eq!(answer["started"][0]["error"], "stale_attempt");
     assert_eq!(states(&node).await, ["active", "queued"]);
 
     // It finishes and leaves; the next life takes what waits.
     let end = json!([{"job": "active", "attempt": 1, "code": 0}]);
-    poll(
-        &node,
-        json!({"holds": held(), "draining": true, "completed": end}),
-    )
-    .await;
+    node.poll(json!({"holds": held(), "draining": true, "completed": end}))
+        .await;
     let leave = node
         .post("/v1/servers/s1/leave", json!({"incarnation": 1}))
         .await;
     assert_eq!(leave.json()["online"], false);
     assert_eq!(states(&node).await, ["complete", "queued"]);
-    let answer = poll(&node, json!({"incarnation": 2})).await;
+    let answer = node.poll(json!({"incarnation": 2})).await;
     assert_eq!(answer["launches"][0]["job"], "starting");
     assert_eq!(server(&node).await, json!([true, true, false]));
 }
@@ -95,7 +81,7 @@ async fn a_drain_is_told_to_the_held_poll_and_lasts_until_the_server_is_enabled(
     };
     let held_poll = json!({"holds": [{"job": "active", "attempt": 1}, {"job": "starting", "attempt": 1}],
         "wait_ms": 20_000});
-    let (answer, ()) = tokio::join!(poll(&node, held_poll), drain);
+    let (answer, ()) = tokio::join!(node.poll(held_poll), drain);
     assert_eq!(answer["drain"], true);
     assert_eq!(server(&node).await, json!([false, true, true]));
     assert_eq!(states(&node).await, ["active", "queued"]);
@@ -110,7 +96,7 @@ async fn a_drain_is_told_to_the_held_poll_and_lasts_until_the_server_is_enabled(
         ["aborted", "queued"],
         "what it still held is lost"
     );
-    let answer = poll(&node, json!({"incarnation": 2})).await;
+    let answer = node.poll(json!({"incarnation": 2})).await;
     assert_eq!(answer["launches"], json!([]));
     assert_eq!(answer.get("drain"), None, "it may stay");
     assert_eq!(
@@ -119,7 +105,7 @@ async fn a_drain_is_told_to_the_held_poll_and_lasts_until_the_server_is_enabled(
             .status,
         200
     );
-    let answer = poll(&node, json!({"incarnation": 2})).await;
+    let answer = node.poll(json!({"incarnation": 2})).await;
     assert_eq!(answer["launches"][0]["job"], "starting");
 
     let unknown = node.post("/v1/servers/s9/drain", json!({})).await;

@@ -5,28 +5,18 @@ mod harness;
 use harness::Node;
 use serde_json::{Value, json};
 
-async fn poll(node: &Node, mut body: Value) -> Value {
-    body["incarnation"] = json!(1);
-    if body.get("wait_ms").is_none() {
-        body["wait_ms"] = json!(0);
-    }
-    let answer = node.post("/v1/servers/s1/poll", body).await;
-    assert_eq!(answer.status, 200, "{:?}", answer.json());
-    answer.json()
-}
-
 /// Waits for the attempt, confirms it and ends it with the code.
 async fn execute(node: &Node, attempt: u32, code: i32) {
     harness::until("the attempt is offered", || async {
-        let answer = poll(node, json!({"wait_ms": 1_000})).await;
+        let answer = node.poll(json!({"wait_ms": 1_000})).await;
         (answer["launches"][0]["attempt"] == attempt).then_some(())
     })
     .await;
     let held = json!([{"job": "j", "attempt": attempt}]);
-    let answer = poll(node, json!({"holds": held, "started": held})).await;
+    let answer = node.poll(json!({"holds": held, "started": held})).await;
     assert_eq!(answer["started"][0]["state"], "active");
     let end = json!([{"job": "j", "attempt": attempt, "code": code, "description": "said"}]);
-    let answer = poll(node, json!({"holds": held, "completed": end})).await;
+    let answer = node.poll(json!({"holds": held, "completed": end})).await;
     assert_eq!(answer["completed"][0].get("error"), None, "{answer}");
 }
 
@@ -39,7 +29,7 @@ async fn only_the_last_end_is_one() {
     kept_briefly["finished_max"] = json!(1);
     assert_eq!(node.put("/v1/settings", kept_briefly).await.status, 200);
     assert_eq!(node.put("/v1/servers/s1", json!({})).await.status, 200);
-    poll(&node, json!({})).await;
+    node.poll(json!({})).await;
     let limits = json!([{"type": "retry", "amount": 2, "duration": 1, "backoff": 2}]);
     let launch = json!({"id": "j", "limits": limits});
     let waiting = node.post("/v1/jobs?wait=end&timeout_s=25", launch);
@@ -64,7 +54,7 @@ async fn only_the_last_end_is_one() {
             // The end that was retried is not repeated to its sender as if it were the last.
             let held = json!([{"job": "j", "attempt": attempt}]);
             let end = json!([{"job": "j", "attempt": attempt, "code": 3}]);
-            let answer = poll(&node, json!({"holds": held, "completed": end})).await;
+            let answer = node.poll(json!({"holds": held, "completed": end})).await;
             assert_eq!(answer["completed"][0]["error"], "stale_attempt");
         }
         execute(&node, 3, 4).await;
@@ -98,15 +88,15 @@ async fn only_the_last_end_is_one() {
 async fn a_cancelled_job_is_not_tried_again() {
     let node = harness::alone().await;
     assert_eq!(node.put("/v1/servers/s1", json!({})).await.status, 200);
-    poll(&node, json!({})).await;
+    node.poll(json!({})).await;
     let limits = json!([{"type": "retry", "amount": 5, "duration": 0}]);
     node.post("/v1/jobs", json!({"id": "j", "limits": limits}))
         .await;
     let held = json!([{"job": "j", "attempt": 1}]);
-    poll(&node, json!({"holds": held, "started": held})).await;
+    node.poll(json!({"holds": held, "started": held})).await;
     node.post("/v1/jobs/j/cancel", json!({})).await;
     let end = json!([{"job": "j", "attempt": 1, "code": 143}]);
-    poll(&node, json!({"holds": held, "completed": end})).await;
+    node.poll(json!({"holds": held, "completed": end})).await;
     let job = node.get("/v1/jobs/j").await.json();
     assert_eq!(
         (&job["state"], &job["reason"]),

@@ -82,22 +82,12 @@ async fn receive(
 async fn node(action: Value, more: Value) -> Node {
     let node = harness::alone().await;
     assert_eq!(node.put("/v1/servers/s1", json!({})).await.status, 200);
-    poll(&node, json!({})).await;
+    node.poll(json!({})).await;
     let mut event = more;
     event["on_start"] = action;
     let answer = node.put("/v1/events/e", event).await;
     assert_eq!(answer.status, 200, "{:?}", answer.json());
     node
-}
-
-async fn poll(node: &Node, mut body: Value) -> Value {
-    body["incarnation"] = json!(1);
-    if body.get("wait_ms").is_none() {
-        body["wait_ms"] = json!(0);
-    }
-    let answer = node.post("/v1/servers/s1/poll", body).await;
-    assert_eq!(answer.status, 200, "{:?}", answer.json());
-    answer.json()
 }
 
 async fn launch(node: &Node, body: Value) {
@@ -125,17 +115,17 @@ async fn an_attempt_is_handed_out_once_its_action_is_over() {
         "start_at_us": call.body["start_at_us"], "start_index": job["start_index"]});
     assert_eq!(call.body, told);
 
-    assert_eq!(poll(&node, json!({})).await["launches"], json!([]));
+    assert_eq!(node.poll(json!({})).await["launches"], json!([]));
     // A worker that confirms what it was not offered is not believed.
-    let answer = poll(&node, json!({"holds": held(), "started": held()})).await;
+    let answer = node.poll(json!({"holds": held(), "started": held()})).await;
     assert_eq!(answer["started"][0]["error"], "start_action_pending");
     assert_eq!(answer["started"][0]["state"], "starting");
 
-    let (answer, _) = tokio::join!(poll(&node, json!({"wait_ms": 20_000})), async {
+    let (answer, _) = tokio::join!(node.poll(json!({"wait_ms": 20_000})), async {
         call.answer.send(StatusCode::NO_CONTENT)
     });
     assert_eq!(answer["launches"][0]["job"], "j");
-    let answer = poll(&node, json!({"holds": held(), "started": held()})).await;
+    let answer = node.poll(json!({"holds": held(), "started": held()})).await;
     assert_eq!(answer["started"][0]["state"], "active");
     assert!(receiver.is_quiet(), "one call for an attempt");
 }
@@ -159,7 +149,7 @@ async fn a_failure_aborts_and_gives_the_start_back() {
     assert!(!said.contains("secret"), "{said}");
     let window = node.get("/v1/windows").await.json();
     assert_ne!(window["items"][0]["count"], 1, "given back: {window}");
-    assert_eq!(poll(&node, json!({})).await["launches"], json!([]));
+    assert_eq!(node.poll(json!({})).await["launches"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -169,7 +159,7 @@ async fn a_timeout_can_let_the_job_go_on() {
     let node = node(action, json!({})).await;
     launch(&node, json!({"id": "j", "event": "e"})).await;
     let call = receiver.call().await;
-    let answer = poll(&node, json!({"wait_ms": 20_000})).await;
+    let answer = node.poll(json!({"wait_ms": 20_000})).await;
     assert_eq!(answer["launches"][0]["job"], "j", "{answer}");
     drop(call);
 }
@@ -185,7 +175,7 @@ async fn a_failure_uses_a_retry() {
     let second = receiver.call().await;
     assert_eq!(second.body["attempt"], 2);
     second.answer.send(StatusCode::OK).expect("it waits");
-    let answer = poll(&node, json!({"wait_ms": 20_000})).await;
+    let answer = node.poll(json!({"wait_ms": 20_000})).await;
     assert_eq!(answer["launches"][0]["attempt"], 2, "{answer}");
 }
 
@@ -227,7 +217,7 @@ async fn a_cancelled_job_waits_for_nothing() {
         (&job["state"], &job["reason"]),
         (&json!("aborted"), &json!("cancelled"))
     );
-    let answer = poll(&node, json!({"wait_ms": 300})).await;
+    let answer = node.poll(json!({"wait_ms": 300})).await;
     assert_eq!(answer["launches"], json!([]));
 }
 
@@ -238,7 +228,7 @@ async fn another_leader_calls_again_for_the_next_attempt() {
     let three = harness::three().await;
     let node = &three[0];
     assert_eq!(node.put("/v1/servers/s1", json!({})).await.status, 200);
-    poll(node, json!({})).await;
+    node.poll(json!({})).await;
     let event = json!({"on_start": {"url": receiver.url}});
     assert_eq!(node.put("/v1/events/e", event).await.status, 200);
     launch(node, json!({"id": "j", "event": "e"})).await;
@@ -346,7 +336,7 @@ async fn a_bounded_number_of_calls_is_made_at_a_time() {
             .expect("it waits");
     }
     harness::until("all are offered", || async {
-        let answer = poll(&node, json!({})).await;
+        let answer = node.poll(json!({})).await;
         (answer["launches"].as_array()?.len() == 70).then_some(())
     })
     .await;

@@ -264,6 +264,19 @@ impl Node {
         self.send(method, target, &all, body.to_string()).await
     }
 
+    /// What a poll of the worker of server `s1` is answered: of its incarnation 1, and at once,
+    /// unless the body says otherwise.
+    pub(crate) async fn poll(&self, mut body: Value) -> Value {
+        for (field, value) in [("incarnation", 1), ("wait_ms", 0)] {
+            if body.get(field).is_none() {
+                body[field] = value.into();
+            }
+        }
+        let answer = self.post("/v1/servers/s1/poll", body).await;
+        assert_eq!(answer.status, 200, "{:?}", answer.json());
+        answer.json()
+    }
+
     /// A call that is harmless to repeat (S40), sent until its outcome is known: elections happen
     /// at any time, on a busy machine above all.
     pub(crate) async fn post_until_known(&self, target: &str, body: Value) -> Answer {
