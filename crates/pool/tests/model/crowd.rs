@@ -2,9 +2,9 @@
 //! so that heads of a kind meet at a gate, part, and go from one gate to another.
 
 use crate::draws::{holder, id};
-use crate::world::{Leader, Passes, Story, Turn, Wish, ZONES, attempt, sender};
+use crate::world::{Leader, Passes, Story, Turn, Wish, ZONES, attempt, sender, with_its_worker};
 use fermata_pool::command::{
-    Algo, Command, Event, Executor, Holder, Launch, Override, ServerDefinition, Settings,
+    Algo, Command, Event, Executor, Launch, Override, ServerDefinition, Settings,
 };
 use fermata_pool::limits::{
     JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, RetryLimit, Style,
@@ -286,16 +286,7 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
             event: Box::new(event),
             if_revision: None,
         }));
-        for server in servers {
-            let Command::PutServer(definition) = &server else {
-                continue;
-            };
-            let holder = Holder {
-                server: Box::from(&*definition.id),
-                incarnation: "i0".into(),
-            };
-            given.extend([server, Command::ServerSeen(holder)]);
-        }
+        given.extend(servers.into_iter().flat_map(with_its_worker));
         given
     })
 }

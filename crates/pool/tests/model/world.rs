@@ -272,6 +272,18 @@ fn turn() -> impl Strategy<Value = Turn> {
     })
 }
 
+/// A server, and that its worker was heard.
+pub(crate) fn with_its_worker(server: Command) -> Vec<Command> {
+    let Command::PutServer(definition) = &server else {
+        return Vec::new();
+    };
+    let holder = Holder {
+        server: Box::from(&*definition.id),
+        incarnation: "i0".into(),
+    };
+    vec![server, Command::ServerSeen(holder)]
+}
+
 /// What is there at the beginning.
 fn given() -> impl Strategy<Value = Vec<Command>> {
     let events = prop::collection::vec(put_event(), 3..6);
@@ -304,16 +316,7 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
                 }
             }
             given.extend(events);
-            for server in servers {
-                let Command::PutServer(definition) = &server else {
-                    continue;
-                };
-                let holder = Holder {
-                    server: Box::from(&*definition.id),
-                    incarnation: "i0".into(),
-                };
-                given.extend([server, Command::ServerSeen(holder)]);
-            }
+            given.extend(servers.into_iter().flat_map(with_its_worker));
             given
         },
     )
