@@ -27,7 +27,8 @@ use crate::problem::ErrorCode;
 use crate::time::Timestamp;
 use crate::whole;
 
-/// A server's definition: the body of `PUT /v1/servers/{id}`.
+/// A server's definition: the body of `PUT /v1/servers/{id}`. It replaces the one before: what is
+/// left out has its default, not its old value.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, expecting = "a server: an object")]
 pub struct ServerBody {

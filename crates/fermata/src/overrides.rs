@@ -66,7 +66,8 @@ struct SetArgs {
     /// Jobs at once, of a pool; 0: none of the pool starts
     #[arg(long, value_name = "NUMBER")]
     amount: Option<u64>,
-    /// Until then: a time of day here, as in 14:00, or an RFC 3339 instant; else until cleared
+    /// Until then: a time of day here, as in 14:00 (tomorrow's where today's is past), or an RFC 3339
+    /// instant; else until cleared
     #[arg(long, value_name = "INSTANT", value_parser = moment::until)]
     until: Option<Until>,
     /// For so long: a number with s, m, h or d

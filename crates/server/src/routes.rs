@@ -10,7 +10,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use fermata_api::problem::{ErrorCode, Problem};
-use fermata_api::routes;
+use fermata_api::{headers, routes};
 
 use crate::admission::admit;
 use crate::calls::{
@@ -25,9 +25,7 @@ use crate::steer::{Manner, steer};
 pub(crate) fn router(edge: &Edge) -> Router {
     let calls = Router::new()
         .merge(definitions(edge))
-        .merge(jobs_and_servers(edge))
-        .merge(rates(edge))
-        .merge(members(edge))
+        .merge(without_revisions(edge))
         .fallback(not_found)
         .method_not_allowed_fallback(method_not_allowed)
         // The bound of the contract is kept where the body is read.
@@ -52,6 +50,15 @@ fn led(edge: &Edge, calls: MethodRouter<Edge>) -> MethodRouter<Edge> {
 /// The same, where the answer may be held for a job.
 fn held(edge: &Edge, calls: MethodRouter<Edge>) -> MethodRouter<Edge> {
     led(edge, calls).route_layer(from_fn_with_state(edge.clone(), hold))
+}
+
+/// Calls about what has no revision: `If-Match` would promise what nobody keeps.
+fn without_revisions(edge: &Edge) -> Router<Edge> {
+    Router::new()
+        .merge(jobs_and_servers(edge))
+        .merge(rates(edge))
+        .merge(members(edge))
+        .route_layer(from_fn(refuse_if_match))
 }
 
 fn definitions(edge: &Edge) -> Router<Edge> {
@@ -130,6 +137,18 @@ async fn log(request: Request, next: Next) -> Response {
     let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(%method, path, status, took_ms, "answered");
     response
+}
+
+async fn refuse_if_match(request: Request, next: Next) -> Response {
+    let Some(given) = request.headers().get(headers::IF_MATCH) else {
+        return next.run(request).await;
+    };
+    let detail = format!(
+        "If-Match is {given:?}; {} has no revision: allowed for events, categories and settings",
+        request.uri().path()
+    );
+    let problem = Problem::new(ErrorCode::InvalidRequest, detail);
+    Refused::from(problem.with_field(headers::IF_MATCH)).into_response()
 }
 
 async fn not_found(request: Request) -> Response {

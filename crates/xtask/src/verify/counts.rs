@@ -11,11 +11,12 @@ pub(super) struct Counts {
 impl Counts {
     /// Adds what a line counts, if it is a runner's line of results: cargo's (`test result: ok.
     /// 3 passed; 0 failed; 1 ignored; …`), nextest's (`Summary [1.2s] 4 tests run: 3 passed, 1
-    /// failed, 0 skipped`), or the plain one of the cases (`3 passed, 1 failed`).
+    /// failed, 0 skipped`), or the plain one of the cases (`3 passed, 1 failed`). Only nextest's is
+    /// indented: what it shows of a test that failed is, and has a line like cargo's.
     pub(super) fn add_line(&mut self, line: &str) {
-        let line = line.trim();
+        let line = line.trim_end();
         let is_cargos = line.starts_with("test result: ");
-        let is_nextests = line.starts_with("Summary [") && line.contains(" run: ");
+        let is_nextests = line.trim_start().starts_with("Summary [") && line.contains(" run: ");
         if !(is_cargos || is_nextests || is_plain(line)) {
             return;
         }
@@ -86,6 +87,12 @@ mod tests {
             ),
             ("12 passed, 1 failed", 12, 1, 0),
             ("it said 12 passed, 1 failed", 0, 0, 0),
+            (
+                "    test result: FAILED. 0 passed; 1 failed; 0 ignored; 0 measured",
+                0,
+                0,
+                0,
+            ),
             ("12 passed", 0, 0, 0),
             ("running 3 tests", 0, 0, 0),
             ("", 0, 0, 0),
