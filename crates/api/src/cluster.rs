@@ -19,6 +19,10 @@ pub struct ClusterView {
     pub term: u64,
     /// Whether a majority confirmed the leader just now.
     pub has_quorum: bool,
+    /// The format of the state and of the rules in force. It rises by itself once every node says
+    /// that it knows a newer one, and never falls: after that no older program can take part.
+    #[serde(default)]
+    pub format: u32,
     /// The nodes, by id.
     pub nodes: Vec<NodeView>,
     /// What an operator should know of them.
@@ -47,6 +51,8 @@ pub enum WarningCode {
     TzdbDiffers,
     /// Its clock and the answering node's are more than a second apart.
     ClockSkew,
+    /// Its program knows fewer formats of the state than another's: the cluster's does not rise.
+    FormatBehind,
 }
 
 /// One node.
@@ -87,6 +93,9 @@ pub struct NodeView {
     /// The version of its program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The newest format of the state that its program knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format_max: Option<u32>,
 }
 
 /// What a node does in the cluster.

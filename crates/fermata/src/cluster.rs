@@ -87,13 +87,13 @@ fn described(view: &ClusterView, screen: Screen) -> String {
         "no majority confirms it"
     };
     let head = format!(
-        "cluster {}, term {}: {leader}, {quorum} (as node {} sees it)\n\n",
-        view.cluster_id, view.term, view.node
+        "cluster {}, term {}, format {}: {leader}, {quorum} (as node {} sees it)\n\n",
+        view.cluster_id, view.term, view.format, view.node
     );
     let rows: Vec<_> = view.nodes.iter().map(row).collect();
     let heading = [
         "NODE", "ROLE", "VOTES", "TERM", "LOG", "APPLIED", "LAG", "CLIENTS", "PEERS", "ZONE",
-        "TZDB", "SKEW",
+        "TZDB", "SKEW", "VERSION",
     ];
     let warnings: String = view
         .warnings
@@ -107,7 +107,7 @@ fn described(view: &ClusterView, screen: Screen) -> String {
     head + &table(screen, heading, &rows) + &warnings + end
 }
 
-fn row(node: &NodeView) -> [Cell; 12] {
+fn row(node: &NodeView) -> [Cell; 13] {
     let tone = match node.role {
         Role::Leader => Tone::Good,
         Role::Follower => Tone::Plain,
@@ -127,5 +127,6 @@ fn row(node: &NodeView) -> [Cell; 12] {
         maybe(node.time_zone.as_ref()),
         maybe(node.tzdb.as_ref()),
         maybe(node.clock_skew_ms.map(|skew_ms| format!("{skew_ms} ms"))),
+        maybe(node.version.as_ref()),
     ]
 }

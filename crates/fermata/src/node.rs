@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fermata_server::ServeError;
-use fermata_server::member::{Config, Replica};
+use fermata_server::member::{Config, FORMAT_LATEST, Replica};
 use serde::Serialize;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -116,6 +116,7 @@ impl Node {
             time_zone: settings.time_zone.clone(),
             timing: settings.profile.timing(),
             start: settings.start(),
+            format_max: FORMAT_LATEST,
         })
         .await
         .map_err(CommandError::member)?;

@@ -13,7 +13,7 @@ use crate::job::{JobNumber, Note, PutBackCause, ServerNumber, State};
 use crate::outcome::{Applied, JobOutcome, NotLeader, Outcome, Reason, Refusal};
 use crate::query::Stats;
 use crate::server::SUPERSEDED_MAX;
-use crate::state::{FORMAT_VERSION, Pool, Turn};
+use crate::state::{FORMAT_FIRST, Pool, Turn};
 use crate::time::{Instant, Stamp};
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -47,7 +47,7 @@ impl Pool {
     #[must_use]
     pub fn new() -> Pool {
         let mut pool = Pool::default();
-        pool.header.format = FORMAT_VERSION;
+        pool.header.format = FORMAT_FIRST;
         pool
     }
 
@@ -313,6 +313,10 @@ impl Pool {
                     since: self.now(),
                     ..Stats::default()
                 };
+                Ok(Outcome::Done)
+            }
+            Command::RaiseFormat { to } => {
+                self.header.format = self.header.format.max(*to);
                 Ok(Outcome::Done)
             }
             Command::DrainServer { server } => self.drain_server(server, turn),

@@ -166,6 +166,7 @@ impl Pool {
             | Command::LeaseExpired { .. }
             | Command::ServerDraining(_)
             | Command::StartActionFailed { .. }
+            | Command::RaiseFormat { .. }
             | Command::By { .. } => None,
         }
     }

@@ -186,6 +186,12 @@ pub enum Command {
         /// What went wrong; cut at [`DESCRIPTION_BYTES_MAX`].
         description: Box<str>,
     },
+    /// Every member says that it can apply this format: from here on the state has it. A lower one
+    /// changes nothing.
+    RaiseFormat {
+        /// The format.
+        to: u32,
+    },
 }
 
 /// What became of the members.

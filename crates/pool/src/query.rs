@@ -237,6 +237,13 @@ impl Pool {
         }
     }
 
+    /// The format of the state and of its rules: from
+    /// [`FORMAT_FIRST`](crate::state::FORMAT_FIRST), and never lower than it was.
+    #[must_use]
+    pub fn format(&self) -> u32 {
+        self.header.format
+    }
+
     /// A number that is equal on all replicas that applied the same entries (S37).
     #[must_use]
     pub fn digest(&self) -> u64 {

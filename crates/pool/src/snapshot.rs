@@ -69,8 +69,6 @@ impl core::error::Error for WalkUnderWay {}
 pub enum RestoreError {
     /// A row came out of its place, or refers to one that is not there.
     Inconsistent(&'static str),
-    /// The state is of a format that this program does not know.
-    Format(u32),
     /// The rows are not those that were written.
     Digest,
 }
@@ -79,7 +77,6 @@ impl fmt::Display for RestoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             RestoreError::Inconsistent(what) => write!(f, "the rows contradict each other: {what}"),
-            RestoreError::Format(format) => write!(f, "the state has the unknown format {format}"),
             RestoreError::Digest => f.write_str("the rows have another digest than the snapshot"),
         }
     }
@@ -260,9 +257,6 @@ impl Restore {
         }
         match row {
             Row::Header(header, digest) => {
-                if header.format != crate::state::FORMAT_VERSION {
-                    return Err(RestoreError::Format(header.format));
-                }
                 pool.header = *header;
                 self.digest = Some(digest);
             }

@@ -28,13 +28,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// The version of the state and of its rules; replicas branch on it, never on their own version.
-pub const FORMAT_VERSION: u32 = 1;
+/// The format that a new cluster begins with.
+pub const FORMAT_FIRST: u32 = 1;
+/// The newest format of the state and its rules that this program knows. Rules branch on the one
+/// that the state has ([`Pool::format`]), never on this: members of one cluster may run different
+/// programs for a while.
+pub const FORMAT_LATEST: u32 = 1;
 
 /// What there is one of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Header {
-    /// The version of the state and of its rules.
+    /// The format of the state and of its rules, from [`FORMAT_FIRST`]; it only rises.
     pub format: u32,
     /// The claim in force (S39).
     pub claim: Claim,

@@ -8,7 +8,7 @@
 use fermata_calendar::Zone;
 use fermata_pool::command::{Command, Launch};
 use fermata_pool::limits::{JobLimit, Limit, LimitKind, QueueLimit};
-use fermata_replica::{Config, Leadership, Replica, Start, Timing};
+use fermata_replica::{Config, FORMAT_LATEST, Leadership, Replica, Start, Timing};
 use std::error::Error;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -44,6 +44,7 @@ async fn open(node: u64, folder: &TempDir, start: Start) -> Result<Replica, Box<
         time_zone: Zone::built_in("UTC")?,
         timing: Timing::Fast,
         start,
+        format_max: FORMAT_LATEST,
     };
     Ok(Replica::open(config).await?)
 }

@@ -17,7 +17,9 @@
 use fermata_calendar::Zone;
 use fermata_pool::command::{Command, Event, Launch};
 use fermata_pool::limits::{JobLimit, Limit, LimitKind, QueueLimit};
-use fermata_replica::{Config, Leadership, ProposeError, Replica, SnapshotTaken, Start, Timing};
+use fermata_replica::{
+    Config, FORMAT_LATEST, Leadership, ProposeError, Replica, SnapshotTaken, Start, Timing,
+};
 use std::error::Error;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -82,6 +84,7 @@ async fn open(node: u64, folder: &TempDir, start: Start) -> Fallible<Replica> {
         time_zone: Zone::built_in("UTC")?,
         timing: Timing::Fast,
         start,
+        format_max: FORMAT_LATEST,
     };
     Ok(Replica::open(config).await?)
 }

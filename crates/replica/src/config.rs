@@ -34,6 +34,10 @@ pub struct Config {
     pub timing: Timing,
     /// Where its cluster comes from.
     pub start: Start,
+    /// The newest format of the state that this member says it knows: the program's own
+    /// ([`FORMAT_LATEST`](fermata_pool::state::FORMAT_LATEST)), unless a test of upgrades puts
+    /// another program in its place.
+    pub format_max: u32,
 }
 
 /// How fast a lost leader is found; the same on every member.

@@ -36,6 +36,8 @@ pub(crate) struct Core {
     pub(crate) own: Member,
     pub(crate) zone: Zone,
     pub(crate) timing: Timing,
+    /// The newest format of the state that this member knows.
+    pub(crate) format_max: u32,
     pub(crate) raft: Raft,
     pub(crate) state: Arc<Shared>,
     pub(crate) recovery: Recovery,
@@ -59,6 +61,8 @@ pub(crate) struct Core {
     /// Rung when a lease came that may be the next to run out.
     pub(crate) leases_changed: Notify,
     pub(crate) stopping: AtomicBool,
+    /// Rung when another member's state was found to differ from this one's.
+    pub(crate) differs: Notify,
     /// When a leader was heard last, in monotonic microseconds.
     leader_heard_us: AtomicI64,
 }
@@ -80,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) own: Member,
     pub(crate) zone: Zone,
     pub(crate) timing: Timing,
+    pub(crate) format_max: u32,
     pub(crate) raft: Raft,
     pub(crate) state: Arc<Shared>,
     pub(crate) recovery: Recovery,
@@ -100,6 +105,7 @@ impl Core {
             own: parts.own,
             zone: parts.zone,
             timing: parts.timing,
+            format_max: parts.format_max,
             raft: parts.raft,
             state: parts.state,
             recovery: parts.recovery,
@@ -117,6 +123,7 @@ impl Core {
             leases: Mutex::new(None),
             leases_changed: Notify::new(),
             stopping: AtomicBool::new(false),
+            differs: Notify::new(),
             leader_heard_us: AtomicI64::new(i64::MIN),
         }
     }

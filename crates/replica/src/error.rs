@@ -107,6 +107,38 @@ pub enum ReplicaError {
         #[source]
         cause: Arc<io::Error>,
     },
+    /// The state is of a format that a newer program made.
+    #[error(
+        "the cluster's state has the format {format}, and this program knows formats up to {most}: start this node with a program that knows it"
+    )]
+    TooNew {
+        /// The state's.
+        format: u32,
+        /// The newest that this program knows.
+        most: u32,
+    },
+    /// This member's state is not what a majority has.
+    #[error(
+        "the state of this node has the digest {own:016x} at entry {index}, and that of a majority {majority:016x}: it stops before anything is decided by it. Keep the folder for whoever looks into it, remove the node from the cluster, and let it join again with an empty folder under a new node id"
+    )]
+    Diverged {
+        /// The entry after which they were compared.
+        index: u64,
+        /// This member's digest.
+        own: u64,
+        /// The majority's.
+        majority: u64,
+    },
+    /// Members' states differ, and no majority has one and the same.
+    #[error(
+        "the state of this node has the digest {own:016x} at entry {index}, others differ, and no majority of the voters was found to have the same one: nobody can tell which is right, so all stop. Keep the folders, and found the cluster anew from a backup"
+    )]
+    NoMajorityState {
+        /// The entry after which they were compared.
+        index: u64,
+        /// This member's digest.
+        own: u64,
+    },
     /// Raft has stopped by itself.
     #[error("Raft has stopped: {cause}")]
     Core {

@@ -5,6 +5,7 @@ mod clock;
 mod config;
 mod confirm;
 mod core;
+mod digests;
 mod driver;
 pub mod environment;
 pub mod error;
@@ -28,6 +29,7 @@ pub use driver::{QUEUED_BYTES_MAX, QUEUED_COMMANDS_MAX};
 pub use error::ReplicaError;
 // Whoever opens a member names its zone, and needs no other of the calendar.
 pub use fermata_calendar::Zone;
+pub use fermata_pool::state::FORMAT_LATEST;
 pub use format::wire::FORWARDED_BYTES_MAX;
 pub use membership::{ADDRESS_BYTES_MAX, MEMBERS_MAX};
 pub use refused::{ForwardError, HeardError, MembershipError, ProposeError};

@@ -22,7 +22,7 @@ use crate::format::log::MemberRecord;
 use crate::format::wire::{Answer, Purpose, Request};
 use crate::peer::{Dialer, PeerError};
 use crate::raft::TypeConfig;
-use crate::{Leadership, Member, MembershipError, NodeId, ReplicaError};
+use crate::{FORMAT_LATEST, Leadership, Member, MembershipError, NodeId, ReplicaError};
 use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
@@ -270,7 +270,7 @@ fn least_behind(core: &Core) -> Option<NodeId> {
 }
 
 /// What is said to a member that seeks its cluster.
-pub(crate) fn sought(core: &Core, from: NodeId) -> Answer {
+pub(crate) fn sought(core: &Core, from: NodeId, format_max: u32) -> Answer {
     let known = core.members().membership().get_node(&from).is_some();
     let has_log = core
         .raft
@@ -281,12 +281,13 @@ pub(crate) fn sought(core: &Core, from: NodeId) -> Answer {
         .and_then(|all| all.get(&from).copied().flatten())
         .is_some();
     let votes = core.members().voter_ids().any(|voter| voter == from);
-    let refusal = (known && (votes || has_log)).then(|| {
+    let forgot = (known && (votes || has_log)).then(|| {
         format!(
             "member {from} is known here, and an empty folder has forgotten what it promised: \
              remove member {from}, and join under an id that was never used"
         )
     });
+    let refusal = forgot.or_else(|| too_old(core, format_max));
     Answer::Cluster {
         cluster: core.cluster,
         leader: core.leader().map(Into::into),
@@ -294,8 +295,20 @@ pub(crate) fn sought(core: &Core, from: NodeId) -> Answer {
     }
 }
 
+/// Why a program that knows formats up to this one cannot take part; none: it can.
+fn too_old(core: &Core, format_max: u32) -> Option<String> {
+    let format = core.state.read(fermata_pool::Pool::format);
+    let most = format_max;
+    (format > most).then(|| ReplicaError::TooNew { format, most }.to_string())
+}
+
 /// What is said to a member that announces itself.
-pub(crate) async fn announced(core: &Core, record: MemberRecord, join: bool) -> Answer {
+pub(crate) async fn announced(
+    core: &Core,
+    record: MemberRecord,
+    join: bool,
+    format_max: u32,
+) -> Answer {
     if !leads(core) {
         return Answer::AskLeader {
             leader: core.other_leader().map(Into::into),
@@ -303,6 +316,9 @@ pub(crate) async fn announced(core: &Core, record: MemberRecord, join: bool) -> 
     }
     let member = Member::from(record);
     if let Err(why) = check(&member) {
+        return Answer::Refused { why };
+    }
+    if let Some(why) = too_old(core, format_max) {
         return Answer::Refused { why };
     }
     let known = core.member(member.node);
@@ -343,12 +359,16 @@ async fn readdress(core: &Core, member: &Member) -> Result<(), MembershipError> 
 ///
 /// # Errors
 /// Nobody answers, or the leader does not want an empty folder under this id.
-pub(crate) async fn seek(stranger: &Dialer, peers: &[String]) -> Result<u128, ReplicaError> {
+pub(crate) async fn seek(
+    stranger: &Dialer,
+    peers: &[String],
+    format_max: u32,
+) -> Result<u128, ReplicaError> {
     let until = Instant::now() + SEEK_TIMEOUT;
     let mut last = "no peer was named".to_owned();
     while Instant::now() < until {
         for peer in peers {
-            match seek_at(stranger, peer).await {
+            match seek_at(stranger, peer, format_max).await {
                 Ok(Ok(cluster)) => return Ok(cluster),
                 Ok(Err(why)) => return Err(ReplicaError::NotJoined { why }),
                 Err(error) => last = error.to_string(),
@@ -365,7 +385,10 @@ pub(crate) async fn cluster_of(dialer: &Dialer, peers: &[String]) -> Option<u128
     // No member has this id: another cluster may well have one with ours, and refuses it.
     let nobody = dialer.stranger(0);
     for peer in peers {
-        let question = ask(&nobody, peer, None, Request::Seek);
+        let seek = Request::Seek {
+            format_max: FORMAT_LATEST,
+        };
+        let question = ask(&nobody, peer, None, seek);
         if let Ok(Ok(Answer::Cluster { cluster, .. })) = timeout(GLANCE_TIMEOUT, question).await {
             return Some(cluster);
         }
@@ -374,11 +397,15 @@ pub(crate) async fn cluster_of(dialer: &Dialer, peers: &[String]) -> Option<u128
 }
 
 /// The cluster's id, or why the leader refuses.
-async fn seek_at(dialer: &Dialer, peer: &str) -> Result<Result<u128, String>, PeerError> {
+async fn seek_at(
+    dialer: &Dialer,
+    peer: &str,
+    format_max: u32,
+) -> Result<Result<u128, String>, PeerError> {
     let mut at = peer.to_owned();
     // From whoever is there to the leader that it names: two questions, unless that changes.
     for _ in 0..3 {
-        let question = ask(dialer, &at, None, Request::Seek);
+        let question = ask(dialer, &at, None, Request::Seek { format_max });
         let Answer::Cluster {
             cluster,
             leader,
@@ -430,12 +457,13 @@ pub(crate) async fn announce(core: &Core, peers: &[String], join: bool) {
         match address {
             Some(_) if leads(core) => {
                 let own = core.own.clone().into();
-                announced(core, own, join).await;
+                announced(core, own, join, core.format_max).await;
             }
             Some(address) => {
                 let request = Request::Announce {
                     member: core.own.clone().into(),
                     join,
+                    format_max: core.format_max,
                 };
                 match ask(&core.dialer, address, None, request).await {
                     Ok(Answer::AskLeader { leader }) => hint = leader.map(Into::into),

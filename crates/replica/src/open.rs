@@ -10,7 +10,7 @@ use crate::raft::TypeConfig;
 use crate::runtime::random;
 use crate::state_machine::StateMachine;
 use crate::store::{Disk, Owner};
-use crate::{Config, Member, ReplicaError, Start, membership};
+use crate::{Config, Member, ReplicaError, Start, digests, membership};
 use openraft::async_runtime::WatchReceiver;
 use openraft::storage::RaftLogStorage;
 use std::collections::BTreeMap;
@@ -75,7 +75,9 @@ pub(crate) async fn open<D: Disk>(
         }
         (Some(cluster), _) => cluster,
         (None, Start::Bootstrap) => random(),
-        (None, Start::Join { peers }) => membership::seek(&dialer, peers).await?,
+        (None, Start::Join { peers }) => {
+            membership::seek(&dialer, peers, config.format_max).await?
+        }
         (None, Start::Restart) => {
             return Err(ReplicaError::NothingThere {
                 folder: config.data,
@@ -185,9 +187,15 @@ async fn assemble(
     } = world;
     let network = Network::new(dialer.clone());
     let (state, recovery) = (machine.shared(), machine.recovery());
+    state.know_formats(config.format_max)?;
     let raft_config = Arc::new(config.timing.raft_config(cluster));
     let raft = Raft::build(own.node, raft_config, network.clone(), log, machine);
-    let raft = raft.await.map_err(core_error)?;
+    // What was applied on the way may be what this member must not go on with.
+    let halted = state.halted();
+    let raft = raft.await.map_err(|error| {
+        let cause = halted.borrow().clone();
+        cause.unwrap_or_else(|| core_error(error))
+    })?;
     let (queue, gatherer) = Queue::new();
     let (hand_over, wishes) = mpsc::channel(HAND_OVERS_MAX);
     let (confirmations, rounds) = Confirmations::new();
@@ -196,6 +204,7 @@ async fn assemble(
         own,
         zone: config.time_zone.clone(),
         timing: config.timing,
+        format_max: config.format_max,
         raft,
         state,
         recovery,
@@ -225,6 +234,7 @@ impl Tasks {
         tokio::spawn(self.rounds.hold(round));
         tokio::spawn(take_snapshots(Arc::clone(core)));
         tokio::spawn(note_members(Arc::clone(core)));
+        tokio::spawn(digests::keep_inquiring(Arc::clone(core)));
         let core = Arc::clone(core);
         tokio::spawn(async move {
             membership::announce(&core, &peers, !peers.is_empty()).await;

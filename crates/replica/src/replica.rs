@@ -438,7 +438,11 @@ impl Replica {
     /// Returns when the member has stopped by itself, with the cause; never otherwise.
     pub async fn failed(&self) -> ReplicaError {
         let mut metrics = self.inner.core.raft.metrics();
+        let mut halted = self.inner.core.state.halted();
         loop {
+            if let Some(cause) = halted.borrow_and_update().clone() {
+                return cause;
+            }
             let running = metrics.borrow_watched().running_state.clone();
             let stopping = self.inner.core.stopping.load(Ordering::Relaxed);
             match running {
@@ -450,8 +454,15 @@ impl Replica {
                 }
                 Ok(()) => {}
             }
-            if metrics.changed().await.is_err() {
-                return ReplicaError::Stopped;
+            let ended = tokio::select! {
+                // A cause of our own is told rather than what openraft makes of it.
+                biased;
+                halted = halted.changed() => halted.is_err(),
+                running = metrics.changed() => running.is_err(),
+            };
+            if ended {
+                let cause = halted.borrow().clone();
+                return cause.unwrap_or(ReplicaError::Stopped);
             }
         }
     }

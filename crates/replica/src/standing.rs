@@ -10,7 +10,9 @@
 
 use crate::core::Core;
 use crate::format::wire::Standing;
-use crate::{NodeId, Status};
+use crate::{NodeId, Status, digests};
+use fermata_pool::Pool;
+use fermata_pool::command::Command;
 use openraft::async_runtime::WatchReceiver;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -43,6 +45,10 @@ pub struct Report {
     pub tzdb: String,
     /// The version of its program.
     pub version: String,
+    /// The digest of its state when it had applied that entry.
+    pub digest: u64,
+    /// The newest format of the state that its program knows.
+    pub format_max: u32,
     /// How far its wall clock is ahead of this member's, in microseconds.
     pub clock_ahead_us: i64,
 }
@@ -67,6 +73,9 @@ pub enum WarningKind {
     TzdbDiffers,
     /// A clock that is ahead or behind by more than [`CLOCK_SKEW_MS_MAX`].
     ClockSkew,
+    /// A program that knows fewer formats of the state than another member's: the cluster's format
+    /// does not rise until it is replaced.
+    FormatBehind,
 }
 
 impl WarningKind {
@@ -77,6 +86,7 @@ impl WarningKind {
             WarningKind::TimeZoneDiffers => "time_zone_differs",
             WarningKind::TzdbDiffers => "tzdb_differs",
             WarningKind::ClockSkew => "clock_skew",
+            WarningKind::FormatBehind => "format_behind",
         }
     }
 }
@@ -93,8 +103,18 @@ impl Status {
         let reference = reports()
             .find(|(node, _)| Some(*node) == self.leader)
             .or_else(|| reports().find(|(node, _)| *node == self.node));
+        let newest = reports().map(|(_, it)| it.format_max).max();
         let mut warnings = Vec::new();
         for (node, report) in reports() {
+            if let Some(newest) = newest.filter(|newest| *newest > report.format_max) {
+                let kind = WarningKind::FormatBehind;
+                let detail = format!(
+                    "node {node} runs {}, which knows formats up to {}, and others know {newest}: \
+                     the cluster stays with the format {} until the node runs a newer program",
+                    report.version, report.format_max, self.format
+                );
+                warnings.push(Warning { kind, node, detail });
+            }
             if let Some((other, expected)) = reference {
                 let zones = [&report.time_zone, &expected.time_zone];
                 let rules = [&report.tzdb, &expected.tzdb];
@@ -129,7 +149,7 @@ impl Status {
 /// What this member says of itself.
 pub(crate) fn own(core: &Core) -> Standing {
     let metrics = core.raft.metrics().borrow_watched().clone();
-    let (applied, ()) = core.state.read_applied(|_| ());
+    let (applied, digest) = core.state.read_applied(fermata_pool::Pool::digest);
     Standing {
         wall_us: core.time.wall_us(),
         term: metrics.current_term,
@@ -138,6 +158,8 @@ pub(crate) fn own(core: &Core) -> Standing {
         time_zone: core.zone.name().to_owned(),
         tzdb: core.zone.source().to_string(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        digest,
+        format_max: core.format_max,
     }
 }
 
@@ -151,6 +173,8 @@ impl Report {
             time_zone: standing.time_zone,
             tzdb: standing.tzdb,
             version: standing.version,
+            digest: standing.digest,
+            format_max: standing.format_max,
             clock_ahead_us: standing.wall_us.saturating_sub(wall_us),
         }
     }
@@ -180,19 +204,24 @@ async fn ask(core: Arc<Core>, node: NodeId) {
         let after_us = core.time.monotonic_us();
         let half_us = (after_us - before_us) / 2;
         core.note_clock(node, standing.wall_us, before_us + half_us);
+        if let Some(applied) = standing.applied {
+            digests::compare(&core, node, applied, standing.digest).await;
+        }
         let report = Report::of(standing, core.time.wall_us() - half_us);
         core.note_report(node, report, after_us);
     }
 }
 
 /// A leader's rounds: at once and then again and again it asks the others, whose clocks it needs
-/// to follow a step of its own (S36), and warns of each thing once, until it is over.
+/// to follow a step of its own (S36), warns of each thing once, until it is over, and raises the
+/// format of the state once all know a newer one.
 pub(crate) async fn keep_asking(core: &Arc<Core>) {
     let mut rounds = tokio::time::interval(ASKED_EVERY);
     let mut told = BTreeSet::new();
     loop {
         rounds.tick().await;
         ask_all(core).await;
+        raise_format(core);
         let mut now = BTreeSet::new();
         for Warning { kind, node, detail } in Status::of(core).warnings() {
             now.insert((kind, node));
@@ -201,6 +230,30 @@ pub(crate) async fn keep_asking(core: &Arc<Core>) {
             }
         }
         told = now;
+    }
+}
+
+/// Proposes the newest format that every member has just said it knows, if the state has an older
+/// one. Nobody waits for it: the next round looks again.
+fn raise_format(core: &Core) {
+    let members = core.members();
+    let known = members.membership().nodes().map(|(&node, _)| {
+        if node == core.node {
+            return Some(core.format_max);
+        }
+        core.report(node).map(|report| report.format_max)
+    });
+    // One that is not heard may know less.
+    let Some(Some(to)) = known.min() else {
+        return;
+    };
+    if to > core.state.read(Pool::format) {
+        tracing::info!(
+            format = to,
+            "every member knows it: the state's format rises"
+        );
+        // A full queue empties before the next round.
+        let _ = core.queue.leave(vec![Command::RaiseFormat { to }]);
     }
 }
 
@@ -217,6 +270,8 @@ mod tests {
             time_zone: time_zone.to_owned(),
             tzdb: tzdb.to_owned(),
             version: String::new(),
+            digest: 0,
+            format_max: 1,
             clock_ahead_us: ahead_ms * 1_000,
         }
     }
@@ -250,6 +305,7 @@ mod tests {
             time_zone: String::new(),
             tzdb: String::new(),
             digest: 0,
+            format: 1,
         }
     }
 
@@ -281,6 +337,19 @@ mod tests {
         assert_eq!(kinds(&unled), expected);
         let detail = &led.warnings()[0].detail;
         assert!(detail.contains("UTC") && detail.contains("Asia/Kolkata"));
+    }
+
+    #[test]
+    fn who_holds_the_format_back_is_named() {
+        let of = |format_max| {
+            let plain = report("UTC", "system 2025b", 0);
+            Some(Report {
+                format_max,
+                ..plain
+            })
+        };
+        let status = status(Some(1), vec![of(2), of(1), None]);
+        assert_eq!(kinds(&status), [(WarningKind::FormatBehind, 2)]);
     }
 
     #[test]

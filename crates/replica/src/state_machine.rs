@@ -14,6 +14,7 @@
 //! are openraft's own; they move the last applied index and touch no pool.
 
 use crate::ReplicaError;
+use crate::digests::Trail;
 use crate::format::FormatError;
 use crate::format::log::MembershipRecord;
 use crate::format::snapshot::{CHUNK_BYTES, Manifest, encode_row};
@@ -23,6 +24,7 @@ use crate::store::snapshot::{READ_BYTES_MAX, RowRestore};
 use crate::store::{Recovered, Recovery, SnapshotReader, SnapshotWriter};
 use fermata_pool::Pool;
 use fermata_pool::outcome::Applied;
+use fermata_pool::state::FORMAT_LATEST;
 use futures_util::{Stream, TryStreamExt};
 use openraft::storage::{EntryResponder, RaftSnapshotBuilder, RaftStateMachine};
 use openraft::{EntryPayload, OptionalSend};
@@ -48,6 +50,8 @@ pub struct Shared {
     machine: Mutex<Machine>,
     applied: watch::Sender<u64>,
     events: broadcast::Sender<Arc<Applied>>,
+    /// Why this member must not go on, once it must not.
+    halted: watch::Sender<Option<ReplicaError>>,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,9 @@ struct Machine {
     /// Counts the snapshots that were installed: a walk belongs to the pool that it began in.
     installed: u64,
     growth: Growth,
+    trail: Trail,
+    /// The newest format of the state that this member knows.
+    format_max: u32,
 }
 
 /// How far the log has outgrown the last snapshot.
@@ -92,6 +99,42 @@ impl Shared {
     #[must_use]
     pub fn events(&self) -> broadcast::Receiver<Arc<Applied>> {
         self.events.subscribe()
+    }
+
+    /// The digest of the state after an entry; none: it is not applied yet, or too long ago.
+    pub(crate) fn digest_at(&self, index: u64) -> Option<u64> {
+        self.lock().trail.at(index)
+    }
+
+    /// The last entry that was applied, and the digest of the state then.
+    pub(crate) fn last_digest(&self) -> Option<(u64, u64)> {
+        self.lock().trail.last()
+    }
+
+    /// Says which formats this member knows.
+    ///
+    /// # Errors
+    /// The state has a newer one.
+    pub(crate) fn know_formats(&self, format_max: u32) -> Result<(), ReplicaError> {
+        let mut machine = self.lock();
+        machine.format_max = format_max;
+        machine.check_format()
+    }
+
+    /// This member must not go on; the first cause stays.
+    pub(crate) fn halt(&self, cause: ReplicaError) {
+        self.halted.send_if_modified(|halted| {
+            let is_first = halted.is_none();
+            if is_first {
+                *halted = Some(cause);
+            }
+            is_first
+        });
+    }
+
+    /// Why this member must not go on.
+    pub(crate) fn halted(&self) -> watch::Receiver<Option<ReplicaError>> {
+        self.halted.subscribe()
     }
 
     /// How far the log has outgrown the last snapshot.
@@ -134,6 +177,8 @@ impl StateMachine {
             snapshot: None,
             installed: 0,
             growth: Growth::default(),
+            trail: Trail::default(),
+            format_max: FORMAT_LATEST,
         };
         if let Some(found) = recovered {
             let meta = found.manifest.meta()?;
@@ -146,6 +191,7 @@ impl StateMachine {
                 machine: Mutex::new(machine),
                 applied,
                 events: broadcast::Sender::new(EVENTS_MAX),
+                halted: watch::Sender::new(None),
             }),
             recovery,
         })
@@ -188,7 +234,7 @@ impl StateMachine {
     }
 
     /// Applies one entry; `is_own`: this member proposed it, so it tells of the rates in it.
-    fn apply_entry(&self, entry: &LogEntry, is_own: bool) -> Result<Response, FormatError> {
+    fn apply_entry(&self, entry: &LogEntry, is_own: bool) -> Result<Response, ReplicaError> {
         let mut machine = self.shared.lock();
         machine.pool.record_rate_checks(is_own && spans::wanted());
         let applied = match &entry.payload {
@@ -206,7 +252,11 @@ impl StateMachine {
             }
         };
         machine.applied = Some(entry.log_id);
+        let digest = machine.pool.digest();
+        machine.trail.note(entry.log_id.index, digest);
+        let known = machine.check_format();
         drop(machine);
+        known.inspect_err(|error| self.shared.halt(error.clone()))?;
         self.shared.applied.send_replace(entry.log_id.index);
         if let Some(applied) = &applied {
             spans::emit(&applied.checks);
@@ -231,9 +281,22 @@ impl StateMachine {
 }
 
 impl Machine {
+    /// What a newer program has made of the state, this one cannot go on with.
+    fn check_format(&self) -> Result<(), ReplicaError> {
+        let (format, most) = (self.pool.format(), self.format_max);
+        if format > most {
+            return Err(ReplicaError::TooNew { format, most });
+        }
+        Ok(())
+    }
+
     fn replace(&mut self, pool: Pool, meta: &SnapshotMeta, reader: SnapshotReader) {
         self.pool = pool;
         self.applied = meta.last_log_id;
+        self.trail = Trail::default();
+        if let Some(last) = meta.last_log_id {
+            self.trail.note(last.index, self.pool.digest());
+        }
         self.membership = meta.last_membership.clone();
         self.growth.log_bytes = 0;
         self.keep(meta.clone(), reader);
@@ -321,7 +384,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         machine.installed += 1;
         let old = std::mem::take(&mut machine.pool);
         machine.replace(pool, meta, snapshot);
+        let known = machine.check_format();
         drop(machine);
+        known.inspect_err(|error| self.shared.halt(error.clone()))?;
         drop(old);
         self.shared
             .applied

@@ -87,6 +87,8 @@ pub struct Status {
     pub tzdb: String,
     /// The digest of its state at `applied` (S37).
     pub digest: u64,
+    /// The format of its state and of the rules in force.
+    pub format: u32,
 }
 
 /// A member as another sees it.
@@ -135,7 +137,9 @@ impl Status {
                 lag: known.then(|| last.saturating_sub(matched.map_or(0, |index| index + 1))),
             }
         });
-        let (applied, digest) = core.state.read_applied(fermata_pool::Pool::digest);
+        let (applied, (digest, format)) = core
+            .state
+            .read_applied(|pool| (pool.digest(), pool.format()));
         Status {
             cluster: format!("{:032x}", core.cluster),
             node: core.node,
@@ -161,6 +165,7 @@ impl Status {
             time_zone: core.zone.name().to_owned(),
             tzdb: core.zone.source().to_string(),
             digest,
+            format,
         }
     }
 }

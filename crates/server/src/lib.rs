@@ -56,7 +56,9 @@ use refused::Refused;
 /// The member of the cluster that stands behind an edge, and what opening it takes: whoever serves
 /// opens it, and hands it to [`serve`].
 pub mod member {
-    pub use fermata_replica::{Config, Member, NodeId, Replica, ReplicaError, Start, Timing, Zone};
+    pub use fermata_replica::{
+        Config, FORMAT_LATEST, Member, NodeId, Replica, ReplicaError, Start, Timing, Zone,
+    };
 }
 
 use member::Replica;

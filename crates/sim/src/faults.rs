@@ -4,6 +4,7 @@
 use crate::clock::{EPOCH_US, Wall};
 use crate::disk::Disk;
 use crate::invariants::Seen;
+use crate::node::Program;
 use crate::trace::{Kind, Trace};
 use crate::worker::Worker;
 use fermata_audit::{Disturbed, Record};
@@ -50,6 +51,8 @@ pub(crate) enum Fault {
     Snapshot(u64),
     /// The node that was added is taken out, for good.
     Remove(u64),
+    /// A node's program is stopped, and a newer one started in its place.
+    Upgrade(u64),
     /// A worker is killed.
     Kill(usize),
     /// A worker is cut off from every node.
@@ -61,6 +64,7 @@ pub(crate) struct Cluster {
     pub(crate) disks: Vec<Disk>,
     pub(crate) walls: Vec<Wall>,
     pub(crate) skews: Vec<i64>,
+    pub(crate) programs: Vec<Program>,
     pub(crate) workers: Vec<Worker>,
     pub(crate) trace: Trace,
     pub(crate) seen: Seen,
@@ -127,7 +131,7 @@ impl Faults {
     fn draw(&mut self) -> Fault {
         let node = self.random.random_range(1..=crate::NODES);
         let worker = self.random.random_range(0..crate::WORKERS as usize);
-        match self.random.random_range(0..22) {
+        match self.random.random_range(0..25) {
             0..=3 => Fault::Crash(node),
             4 => Fault::CrashAll,
             5 | 6 => Fault::Cut(node),
@@ -145,6 +149,7 @@ impl Faults {
             16 | 17 => Fault::Snapshot(node),
             18 => Fault::Remove(crate::NODES),
             19 | 20 => Fault::Kill(worker),
+            21..=23 => Fault::Upgrade(node),
             _ => Fault::CutWorker(worker),
         }
     }
@@ -182,6 +187,10 @@ impl Faults {
                 let _ = self.wishes.try_send(fault.clone());
                 return;
             }
+            Fault::Upgrade(node) => {
+                crash(sim, cluster, *node);
+                cluster.programs[at(*node)].replace();
+            }
             Fault::Kill(worker) => {
                 let worker = &cluster.workers[*worker];
                 disturbed(worker);
@@ -209,7 +218,7 @@ impl Faults {
             .trace
             .note_at(sim.elapsed(), Kind::Fault, "faults", told.as_bytes());
         match fault {
-            Fault::Crash(node) => sim.bounce(name(*node).as_str()),
+            Fault::Crash(node) | Fault::Upgrade(node) => sim.bounce(name(*node).as_str()),
             Fault::CrashAll => (1..=crate::NODES).for_each(|node| sim.bounce(name(node).as_str())),
             Fault::Cut(node) => links(*node, |one, other| sim.repair(one, other)),
             Fault::Mute(node) => links(*node, |one, other| sim.repair_oneway(one, other)),
@@ -242,9 +251,14 @@ impl Faults {
 /// Whether two may not be there at the same time: mending one would mend the other, or a majority
 /// of clocks would be wrong.
 fn collide(one: &Fault, other: &Fault) -> bool {
-    use Fault::{BadDisk, Crash, CrashAll, Cut, CutWorker, Deaf, Jump, Kill, Lag, Mute, SlowDisk};
+    use Fault::{
+        BadDisk, Crash, CrashAll, Cut, CutWorker, Deaf, Jump, Kill, Lag, Mute, SlowDisk, Upgrade,
+    };
     match (one, other) {
-        (Crash(_) | CrashAll | BadDisk(_), Crash(_) | CrashAll | BadDisk(_))
+        (
+            Crash(_) | CrashAll | BadDisk(_) | Upgrade(_),
+            Crash(_) | CrashAll | BadDisk(_) | Upgrade(_),
+        )
         | (Cut(_) | Mute(_) | Deaf(_), Cut(_) | Mute(_) | Deaf(_))
         | (Jump(..), Jump(..))
         | (Lag(_), Lag(_))

@@ -7,9 +7,10 @@ use crate::invariants::Seen;
 use crate::network::Network;
 use crate::trace::Kind;
 use fermata_replica::environment::Environment;
-use fermata_replica::{Config, Replica, Start, Timing, Zone};
+use fermata_replica::{Config, FORMAT_LATEST, Replica, Start, Timing, Zone};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Where nodes listen for each other.
 const PEER_PORT: u16 = 7401;
@@ -22,6 +23,27 @@ pub(crate) struct Node {
     pub(crate) wall: Wall,
     pub(crate) network: Network,
     pub(crate) seen: Seen,
+    pub(crate) program: Program,
+}
+
+/// The program that a node runs from its next start on; a clone is the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Program(Arc<AtomicU32>);
+
+impl Program {
+    pub(crate) fn of_today() -> Program {
+        Program(Arc::new(AtomicU32::new(FORMAT_LATEST)))
+    }
+
+    /// A newer one takes its place, which knows one more format of the state.
+    pub(crate) fn replace(&self) {
+        self.0.store(FORMAT_LATEST + 1, Ordering::Relaxed);
+    }
+
+    /// The newest format that it knows.
+    pub(crate) fn format_max(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Node {
@@ -44,6 +66,7 @@ impl Node {
             time_zone: Zone::built_in("Europe/Berlin").ok()?,
             timing: Timing::Fast,
             start,
+            format_max: self.program.format_max(),
         })
     }
 
@@ -77,6 +100,8 @@ async fn watch(replica: Replica, node: Node) {
     let mut events = replica.events();
     loop {
         let status = replica.status();
+        node.seen
+            .format(node.number, status.format, node.program.format_max());
         let stamp = replica.read(|pool| pool.stamp().at.us());
         if let Some(index) = status.applied {
             let told = format!("{index} {:016x} {stamp}", status.digest);

@@ -6,7 +6,7 @@ use crate::edge::{Answer, Question, ask, ask_node};
 use crate::faults::{self, Cluster, Fault, Faults};
 use crate::invariants::Seen;
 use crate::network::Network;
-use crate::node::Node;
+use crate::node::{Node, Program};
 use crate::trace::{Kind, Trace};
 use crate::users::{self, User};
 use crate::worker::Worker;
@@ -67,7 +67,8 @@ pub(crate) fn run(seed: u64, prints: bool) -> ExitCode {
     if let Err(why) = ended {
         seen.violate(format!("the run: {why}"));
     }
-    let violations = seen.judge();
+    let known = cluster.programs.iter().map(Program::format_max);
+    let violations = seen.judge(known.min().unwrap_or_default());
     let verdict = if violations.is_empty() {
         "holds"
     } else {
@@ -112,6 +113,7 @@ fn set_up(
         disks: Vec::new(),
         walls: Vec::new(),
         skews: Vec::new(),
+        programs: Vec::new(),
         workers: Vec::new(),
         trace: trace.clone(),
         seen: seen.clone(),
@@ -124,12 +126,14 @@ fn set_up(
             wall: Wall::default(),
             network: network(host.clone()),
             seen: seen.clone(),
+            program: Program::of_today(),
         };
         let skew = random.random_range(-faults::SKEW_US_MAX..=faults::SKEW_US_MAX);
         node.wall.set_ahead_us(skew);
         cluster.disks.push(node.disk.clone());
         cluster.walls.push(node.wall.clone());
         cluster.skews.push(skew);
+        cluster.programs.push(node.program.clone());
         sim.host(host, move || node.clone().live());
     }
     for number in 1..=WORKERS {

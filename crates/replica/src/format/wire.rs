@@ -145,13 +145,26 @@ pub enum Request {
     /// How does it stand, and what does its wall clock show?
     Standing,
     /// Which cluster is this, and who leads it?
-    Seek,
+    Seek {
+        /// The newest format of the state that the asker's program knows.
+        format_max: u32,
+    },
     /// A member says how it is reached, and asks to be let in if it is not in yet.
     Announce {
         /// The member.
         member: MemberRecord,
         /// True where it was told to join; false where it only says how it is reached.
         join: bool,
+        /// The newest format of the state that its program knows.
+        format_max: u32,
+    },
+    /// What was the digest of its state when it had applied this entry? The asker's differs from
+    /// somebody's.
+    Digest {
+        /// The entry.
+        index: u64,
+        /// The asker's digest.
+        digest: u64,
     },
 }
 
@@ -187,6 +200,10 @@ pub struct Standing {
     pub tzdb: String,
     /// The version of its program.
     pub version: String,
+    /// The digest of its state when it had applied that entry.
+    pub digest: u64,
+    /// The newest format of the state that its program knows.
+    pub format_max: u32,
 }
 
 /// What a candidate says of itself.
@@ -275,6 +292,11 @@ pub enum Answer {
     Refused {
         /// Why not.
         why: String,
+    },
+    /// To [`Request::Digest`].
+    Digested {
+        /// The digest; none: it has not applied that entry yet, or no longer knows.
+        digest: Option<u64>,
     },
 }
 

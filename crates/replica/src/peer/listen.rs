@@ -7,6 +7,7 @@ use super::connection::{Connection, PeerError};
 use super::forward;
 use crate::NodeId;
 use crate::core::Core;
+use crate::digests;
 use crate::environment::{Accept, Stream};
 use crate::format::FormatError;
 use crate::format::wire::{
@@ -174,8 +175,13 @@ async fn answer(
             Ok(appended(&response))
         }
         Request::Standing => Ok(Answer::Stands(standing::own(core))),
-        Request::Seek => Ok(membership::sought(core, from)),
-        Request::Announce { member, join } => Ok(membership::announced(core, member, join).await),
+        Request::Seek { format_max } => Ok(membership::sought(core, from, format_max)),
+        Request::Announce {
+            member,
+            join,
+            format_max,
+        } => Ok(membership::announced(core, member, join, format_max).await),
+        Request::Digest { index, digest } => Ok(digests::asked(core, index, digest)),
         Request::SnapshotBegin { .. }
         | Request::SnapshotPart
         | Request::SnapshotEnd

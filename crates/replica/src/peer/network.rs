@@ -94,6 +94,22 @@ impl Network {
             other => Err(PeerError::unexpected(&other)),
         }
     }
+
+    /// The digest of a peer's state after an entry, if it knows; this member's own is `digest`.
+    pub(crate) async fn digest(
+        &self,
+        to: NodeId,
+        node: &Node,
+        index: u64,
+        digest: u64,
+    ) -> Result<Option<u64>, PeerError> {
+        let client = self.client(to, node, Purpose::Votes);
+        let request = Request::Digest { index, digest };
+        match client.votes.ask(&request, &[]).await? {
+            Answer::Digested { digest } => Ok(digest),
+            other => Err(PeerError::unexpected(&other)),
+        }
+    }
 }
 
 impl RaftNetworkFactory<TypeConfig> for Network {

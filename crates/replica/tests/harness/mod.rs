@@ -7,9 +7,10 @@ use fermata_pool::command::{Command, Holder, Launch, ServerDefinition};
 use fermata_pool::limits::{JobLimit, Limit, LimitKind, QueueLimit};
 use fermata_pool::outcome::Outcome;
 use fermata_replica::{
-    Config, Leadership, NodeId, ProposeError, Replica, ReplicaError, Start, Timing,
+    Config, FORMAT_LATEST, Leadership, NodeId, ProposeError, Replica, ReplicaError, Start, Timing,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -21,6 +22,8 @@ pub(crate) struct Cluster {
     pub(crate) running: BTreeMap<NodeId, Replica>,
     folders: BTreeMap<NodeId, TempDir>,
     addresses: BTreeMap<NodeId, String>,
+    /// Which formats members know, where it is not what this program knows.
+    formats: BTreeMap<NodeId, u32>,
 }
 
 impl Cluster {
@@ -30,18 +33,25 @@ impl Cluster {
             running: BTreeMap::new(),
             folders: BTreeMap::new(),
             addresses: BTreeMap::new(),
+            formats: BTreeMap::new(),
         }
     }
 
     /// A cluster of members 1 to `size`, all of whom vote, and one of whom leads.
     pub(crate) async fn of(size: u64) -> Cluster {
         let mut cluster = Cluster::empty();
-        cluster.start(1, Start::Bootstrap).await.expect("it starts");
+        cluster.grow(size).await;
+        cluster
+    }
+
+    /// Starts the members 1 to `size` of an empty cluster; returns when all vote and one leads.
+    pub(crate) async fn grow(&mut self, size: u64) {
+        self.start(1, Start::Bootstrap).await.expect("it starts");
         for node in 2..=size {
-            cluster.join(node).await.expect("it joins");
+            self.join(node).await.expect("it joins");
         }
         eventually("all vote", || {
-            cluster.running.values().all(|replica| {
+            self.running.values().all(|replica| {
                 let status = replica.status();
                 let members = &status.members;
                 members.len() as u64 == size
@@ -50,8 +60,16 @@ impl Cluster {
             })
         })
         .await;
-        cluster.leader().await;
-        cluster
+        self.leader().await;
+    }
+
+    /// From its next start on a member says that it knows formats up to this one.
+    pub(crate) fn knows_format(&mut self, node: NodeId, format_max: u32) {
+        self.formats.insert(node, format_max);
+    }
+
+    pub(crate) fn folder(&self, node: NodeId) -> &Path {
+        self.folders[&node].path()
     }
 
     pub(crate) fn config(&mut self, node: NodeId, start: Start) -> Config {
@@ -73,6 +91,7 @@ impl Cluster {
             time_zone: Zone::built_in("UTC").expect("a zone"),
             timing: Timing::Fast,
             start,
+            format_max: self.formats.get(&node).copied().unwrap_or(FORMAT_LATEST),
         }
     }
 
@@ -147,16 +166,21 @@ impl Cluster {
 
     /// Starts a member again on its folder, once that is let go of.
     pub(crate) async fn restart(&mut self, node: NodeId) -> Replica {
+        let started = self.try_restart(node).await;
+        started.unwrap_or_else(|error| panic!("member {node} does not start again: {error}"))
+    }
+
+    /// The same where it may be refused.
+    pub(crate) async fn try_restart(&mut self, node: NodeId) -> Result<Replica, ReplicaError> {
         let until = tokio::time::Instant::now() + DEADLINE;
         loop {
             match self.start(node, Start::Restart).await {
-                Ok(replica) => return replica,
                 Err(ReplicaError::InUse { .. } | ReplicaError::Listen { .. })
                     if tokio::time::Instant::now() < until =>
                 {
                     tokio::task::yield_now().await;
                 }
-                Err(error) => panic!("member {node} does not start again: {error}"),
+                started => return started,
             }
         }
     }

@@ -137,6 +137,7 @@ fn ordinal(command: &Command) -> usize {
         Command::DrainServer { .. } => 25,
         Command::ServerDraining(_) => 26,
         Command::StartActionFailed { .. } => 27,
+        Command::RaiseFormat { .. } => 28,
     }
 }
 
@@ -306,6 +307,7 @@ fn about_holders_and_windows() -> Vec<Command> {
             attempt: 3,
             description: "no answer".into(),
         },
+        Command::RaiseFormat { to: 1 },
     ]
 }
 

@@ -138,6 +138,7 @@ impl Edge {
             leader: status.leader,
             term: status.term,
             has_quorum,
+            format: status.format,
             nodes: status
                 .members
                 .iter()
@@ -154,6 +155,7 @@ fn warning(warning: replica::Warning) -> Warning {
             WarningKind::TimeZoneDiffers => WarningCode::TimeZoneDiffers,
             WarningKind::TzdbDiffers => WarningCode::TzdbDiffers,
             WarningKind::ClockSkew => WarningCode::ClockSkew,
+            WarningKind::FormatBehind => WarningCode::FormatBehind,
         },
         node: warning.node,
         detail: warning.detail,
@@ -187,5 +189,6 @@ fn node(status: &Status, seen: &MemberStatus) -> NodeView {
         tzdb: report.map(|report| report.tzdb.clone()),
         clock_skew_ms: skew_us.map(|us| us / 1_000),
         version: report.map(|report| report.version.clone()),
+        format_max: report.map(|report| report.format_max),
     }
 }

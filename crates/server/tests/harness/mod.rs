@@ -199,6 +199,7 @@ impl Node {
             time_zone: Zone::named("UTC").unwrap(),
             timing: Timing::Normal,
             start,
+            format_max: member::FORMAT_LATEST,
         });
         let replica = members.spawn(opening).await.unwrap().unwrap();
         let (stop, stopped) = oneshot::channel::<()>();

@@ -4,6 +4,7 @@
 //! leads under which claim. Users and workers record what they themselves saw; those records are
 //! judged by the project's one checker of histories ([`history`]).
 
+mod formats;
 mod history;
 mod one_leader;
 mod rolling;
@@ -39,6 +40,8 @@ pub(crate) struct All {
     launched: BTreeMap<String, bool>,
     /// Jobs of which a client read the end.
     ended: BTreeSet<String>,
+    /// The newest format that a state was seen to have.
+    format: u32,
     history: History,
     stopped: Vec<u64>,
     violations: Vec<String>,
@@ -54,6 +57,11 @@ impl Seen {
         let mut all = self.lock();
         same_state::digest(&mut all, node, index, digest);
         stamps::seen(&mut all, index, stamp_us, clock::true_us());
+    }
+
+    /// The format of a member's state, and the newest one that its program knows.
+    pub(crate) fn format(&self, node: u64, format: u32, format_max: u32) {
+        formats::seen(&mut self.lock(), node, format, format_max);
     }
 
     /// What came of an entry on a member.
@@ -108,9 +116,11 @@ impl Seen {
         self.lock().violate(what);
     }
 
-    /// Everything that does not hold; judged at the end of a run.
-    pub(crate) fn judge(&self) -> Vec<String> {
+    /// Everything that does not hold; judged at the end of a run, in which every node's program knew
+    /// this format at last.
+    pub(crate) fn judge(&self, format_known_to_all: u32) -> Vec<String> {
         let mut all = self.lock();
+        formats::judge(&mut all, format_known_to_all);
         rolling::judge(&mut all);
         settled::judge(&mut all);
         history::judge(&mut all);
