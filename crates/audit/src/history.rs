@@ -6,6 +6,7 @@ use std::io::BufRead;
 
 use thiserror::Error;
 
+use crate::ration::{Operation, Ration};
 use crate::record::{Begin, Disturbed, End, Ended, Expectation, Launch, Lost, Record, Windows};
 
 /// Why a file is no history.
@@ -77,6 +78,8 @@ pub struct History {
     pub(crate) ended: BTreeMap<String, Ended>,
     /// Worker and incarnation, and when it was killed, if it was.
     pub(crate) disturbed: BTreeMap<(String, u64), Option<i64>>,
+    pub(crate) rations: BTreeMap<String, Ration>,
+    pub(crate) operations: Vec<Operation>,
     pub(crate) torn_lines: u64,
 }
 
@@ -138,6 +141,10 @@ impl History {
             Record::Ended(ended) => {
                 self.ended.insert(ended.job.clone(), ended);
             }
+            Record::Ration(ration) => {
+                self.rations.insert(ration.pool.clone(), ration);
+            }
+            Record::Operation(operation) => self.operations.push(operation),
             Record::Disturbed(Disturbed {
                 worker,
                 incarnation,

@@ -2,6 +2,7 @@
 
 mod amount;
 mod launches_exist;
+mod linearizable;
 mod one_execution;
 mod queue_order;
 mod run_once;
@@ -22,6 +23,7 @@ pub fn check(history: &History) -> Report {
     queue_order::check(history, &mut report);
     launches_exist::check(history, &mut report);
     stamps_rise::check(history, &mut report);
+    linearizable::check(history, &mut report);
     report
 }
 

@@ -25,11 +25,15 @@
 
 mod history;
 mod invariants;
+mod linear;
+mod ration;
 mod record;
 mod report;
 
 pub use history::{Contradiction, History, HistoryError};
 pub use invariants::check;
+pub use linear::STEPS_MAX;
+pub use ration::{Answer, Answered, Ask, Operation, Ration};
 pub use record::{
     Begin, Disturbed, End, Ended, Expectation, Launch, LaunchPlace, LogPlace, Lost, LostReason,
     Rate, Record, Windows,

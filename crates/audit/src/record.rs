@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ration::{Operation, Ration};
+
 /// One line of a history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
@@ -23,6 +25,10 @@ pub enum Record {
     Ended(Ended),
     /// A worker that was paused, cut off or killed on purpose; by whoever did it.
     Disturbed(Disturbed),
+    /// A pool whose answers are searched for an order; by whoever set the stage.
+    Ration(Ration),
+    /// An operation on such a pool; by the client, after the answer or when it gave up.
+    Operation(Operation),
 }
 
 impl Record {

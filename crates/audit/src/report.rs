@@ -25,6 +25,8 @@ pub enum Invariant {
     LaunchesExist,
     /// See `invariants/stamps_rise.rs`.
     StampsRise,
+    /// See `invariants/linearizable.rs`.
+    Linearizable,
 }
 
 /// One breach of an invariant.
@@ -68,6 +70,10 @@ pub struct Counts {
     pub lost: u64,
     /// Jobs whose place in the queue's order could be judged.
     pub ordered: u64,
+    /// Operations that were put in one order.
+    pub operations: u64,
+    /// Pools of which it would take too long to say whether there is an order.
+    pub undecided: u64,
     /// Lines that were torn when their writer was killed.
     pub torn_lines: u64,
 }
@@ -106,7 +112,7 @@ pub struct Report {
 
 impl Invariant {
     /// Every invariant.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::WindowRate,
         Self::Amount,
         Self::RunOnce,
@@ -114,6 +120,7 @@ impl Invariant {
         Self::QueueOrder,
         Self::LaunchesExist,
         Self::StampsRise,
+        Self::Linearizable,
     ];
 }
 
@@ -142,6 +149,7 @@ impl fmt::Display for Invariant {
             Self::QueueOrder => "starts in the queue's order",
             Self::LaunchesExist => "every answered launch exists",
             Self::StampsRise => "stamps rise with the log",
+            Self::Linearizable => "one order explains all answers",
         })
     }
 }
@@ -159,6 +167,13 @@ impl fmt::Display for Report {
                 formatter,
                 "        {} attempts ended without their executor, {} torn lines",
                 counts.lost, counts.torn_lines
+            )?;
+        }
+        if counts.operations > 0 {
+            writeln!(
+                formatter,
+                "        {} operations in one order, {} pools undecided",
+                counts.operations, counts.undecided
             )?;
         }
         for (pool, counts) in &self.pools {

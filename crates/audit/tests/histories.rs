@@ -10,8 +10,8 @@ use std::fs;
 use std::path::Path;
 
 use fermata_audit::{
-    Begin, Contradiction, End, Expectation, History, HistoryError, Invariant, Launch, LaunchPlace,
-    LogPlace, Record, Report, check,
+    Answer, Answered, Ask, Begin, Contradiction, End, Expectation, History, HistoryError,
+    Invariant, Launch, LaunchPlace, LogPlace, Operation, Ration, Record, Report, check,
 };
 use serde::Deserialize;
 
@@ -259,4 +259,75 @@ fn a_long_history_is_checked_and_told_in_bounds() {
     let report = check(&crowded);
     assert!(!report.holds());
     assert!(report.to_string().len() < 64 * 1024);
+}
+
+/// Four clients at once, each question open while others are answered: an order is found, and none
+/// where one answer is another.
+#[test]
+fn a_long_history_of_operations_is_put_in_order() {
+    const OPERATIONS: i64 = 2_000;
+    const RATE: u64 = 50;
+    let operation = |ask, at: i64, answer| {
+        Record::Operation(Operation {
+            pool: "p".to_owned(),
+            ask,
+            // Taken at 10 * at; asked up to 15 before, answered up to 25 after.
+            sent_us: 10 * at - at % 4 * 5,
+            answer: Some(Answered {
+                at_us: 10 * at + at % 3 * 12,
+                answer,
+                index: None,
+            }),
+        })
+    };
+    let mut count = 0;
+    let mut records = Vec::new();
+    let mut started = None;
+    for at in 1..=OPERATIONS {
+        records.push(match (at % 7, started.take()) {
+            (_, Some(job)) => operation(Ask::Confirm(job), at, Answer::Done),
+            (0, _) => operation(Ask::Count, at, Answer::Count(count)),
+            (1, _) if at % 133 == 1 => {
+                count = 0;
+                operation(Ask::Reset, at, Answer::Done)
+            }
+            _ if count < RATE => {
+                count += 1;
+                started = Some(format!("j{at}"));
+                operation(Ask::Launch(format!("j{at}")), at, Answer::Started)
+            }
+            _ => operation(Ask::Launch(format!("j{at}")), at, Answer::Aborted),
+        });
+    }
+    let checked = |records: &[Record]| {
+        let mut history = History::default();
+        let ration = Record::Ration(Ration {
+            pool: "p".to_owned(),
+            rate: RATE,
+        });
+        for record in std::iter::once(&ration).chain(records) {
+            history.add(record.clone()).expect("it fits");
+        }
+        check(&history)
+    };
+    let report = checked(&records);
+    assert!(report.holds(), "{report}");
+    assert_eq!(
+        (report.counts.operations, report.counts.undecided),
+        (2_000, 0)
+    );
+
+    let last = records.pop().expect("there are some");
+    let Record::Operation(mut last) = last else {
+        panic!("it is an operation");
+    };
+    last.ask = Ask::Count;
+    last.answer = last.answer.map(|answered| Answered {
+        answer: Answer::Count(RATE + 1),
+        ..answered
+    });
+    records.push(Record::Operation(last));
+    let report = checked(&records);
+    let found = &report.violations_by_invariant;
+    assert_eq!(found.get(&Invariant::Linearizable), Some(&1), "{report}");
 }
