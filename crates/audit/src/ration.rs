@@ -116,13 +116,19 @@ pub(crate) enum Event {
 }
 
 impl State {
-    /// Jobs that may have been put back since the window that they started in was reset.
+    /// Jobs that it would matter for if they were put back: they started in a window that was reset
+    /// since, or somebody waits for what they would give back.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = u32> {
-        let old = |(job, phase): &(u32, Phase)| match phase {
-            Phase::Starting(window) if *window != self.window => Some(*job),
+        let somebody_waits = self.somebody_waits();
+        let matters = move |(job, phase): &(u32, Phase)| match phase {
+            Phase::Starting(window) if *window != self.window || somebody_waits => Some(*job),
             Phase::Starting(_) | Phase::Waiting => None,
         };
-        self.open.iter().filter_map(old)
+        self.open.iter().filter_map(matters)
+    }
+
+    fn somebody_waits(&self) -> bool {
+        self.open.iter().any(|(_, phase)| *phase == Phase::Waiting)
     }
 
     /// The pool after an event that was answered so; none: it cannot have been. An event without an
@@ -161,12 +167,11 @@ impl State {
             Event::Count => Some(Answer::Count(self.count)),
             Event::Again(job) => {
                 let place = self.place(job)?;
-                // In its own window it gets back what it gives back: nothing happens.
                 let Phase::Starting(window) = self.open[place].1 else {
                     return None;
                 };
                 if window == self.window {
-                    return None;
+                    self.count -= 1;
                 }
                 self.open[place].1 = Phase::Waiting;
                 self.release(rate);
@@ -176,8 +181,7 @@ impl State {
     }
 
     fn launch(&mut self, rate: u64, job: u32) -> Answer {
-        let somebody_waits = self.open.iter().any(|(_, phase)| *phase == Phase::Waiting);
-        if self.count < rate && !somebody_waits {
+        if self.count < rate && !self.somebody_waits() {
             self.count += 1;
             self.open.push((job, Phase::Starting(self.window)));
             Answer::Started

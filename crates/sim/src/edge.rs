@@ -42,6 +42,8 @@ pub(crate) enum Question {
     Heartbeat(String),
     /// How does a job stand?
     Show(String),
+    /// How many starts does the window of a pool count?
+    Count(String),
     /// Give leadership away.
     Transfer,
     /// Take a snapshot, on the node that is asked.
@@ -59,6 +61,8 @@ pub(crate) enum Answer {
     Offers { lease_ms: u64, offers: Vec<Offer> },
     /// How a job stands.
     Job(Option<Shown>),
+    /// Starts that a window counts.
+    Count(u64),
     /// It was refused.
     Refused(Refusal),
     /// Ask another node.
@@ -177,6 +181,14 @@ async fn answer(replica: &Replica, question: Question) -> Answer {
         },
         Question::Show(job) => match replica.confirm().await {
             Ok(()) => show(replica, &job),
+            Err(error) => not_proposed(&error),
+        },
+        Question::Count(pool) => match replica.confirm().await {
+            Ok(()) => {
+                let now = replica.now();
+                let window = |state: &Pool| state.window(&pool, now).map(|window| window.count);
+                Answer::Count(replica.read(window).unwrap_or(0).into())
+            }
             Err(error) => not_proposed(&error),
         },
         Question::Transfer => match replica.transfer(None).await {

@@ -27,6 +27,7 @@ mod log;
 mod many;
 mod network;
 mod node;
+mod ration;
 mod run;
 mod trace;
 mod users;

@@ -7,6 +7,7 @@ use crate::faults::{self, Cluster, Fault, Faults};
 use crate::invariants::Seen;
 use crate::network::Network;
 use crate::node::{Node, Program};
+use crate::ration;
 use crate::trace::{Kind, Trace};
 use crate::users::{self, User};
 use crate::worker::Worker;
@@ -25,6 +26,8 @@ pub(crate) const WORKERS: u64 = 3;
 /// Users who launch, and callers.
 const USERS: u64 = 3;
 const CALLERS: u64 = 2;
+/// Clients of the pool whose answers are searched for an order.
+const RATIONERS: u64 = 3;
 /// How long a message takes at most while nothing is wrong.
 pub(crate) const LATENCY_MAX: Duration = Duration::from_millis(4);
 /// The first thing goes wrong then.
@@ -44,6 +47,7 @@ pub(crate) fn run(seed: u64, prints: bool) -> ExitCode {
     for expectation in users::expectations() {
         seen.record(Record::Expect(expectation));
     }
+    seen.record(ration::ration());
     fermata_replica::runtime::seed(seed);
     let mut sim = turmoil::Builder::new()
         .rng_seed(seed)
@@ -162,6 +166,10 @@ fn set_up(
     for number in 1..=CALLERS {
         let caller = user(format!("c{number}"));
         sim.client(caller.name.clone(), caller.call());
+    }
+    for number in 1..=RATIONERS {
+        let user = user(format!("r{number}"));
+        sim.client(user.name.clone(), user.ration());
     }
     let asking = network("faults".to_owned());
     sim.host("faults", {

@@ -5,6 +5,7 @@ use crate::clock::true_us;
 use crate::edge::{Answer, Question, Shown, ask};
 use crate::invariants::Seen;
 use crate::network::Network;
+use crate::ration::{self, RATIONED};
 use crate::trace::Kind;
 use fermata_audit::{
     End, Ended, Expectation, Launch as LaunchRecord, LaunchPlace, Lost, LostReason, Rate, Record,
@@ -65,6 +66,9 @@ pub(crate) struct User {
 
 /// The limits of the event whose jobs make up a pool.
 fn limits_of(pool: &str) -> Vec<Limit> {
+    if pool == RATIONED {
+        return ration::limits();
+    }
     let job = JobLimit {
         cap_key: Some(pool.into()),
         ..JobLimit::default()
@@ -154,7 +158,7 @@ impl User {
             }))
             .await;
         }
-        for pool in [STEADY, ROLLING, PACED, SHARED, CALLED] {
+        for pool in [STEADY, ROLLING, PACED, SHARED, CALLED, RATIONED] {
             self.have(Command::PutEvent {
                 event: Box::new(Event {
                     id: pool.into(),
@@ -407,7 +411,7 @@ impl User {
         }));
     }
 
-    async fn complete(&self, job: &str, attempt: u32) {
+    pub(crate) async fn complete(&self, job: &str, attempt: u32) {
         self.ask(Question::Propose(Command::Completed {
             job: job.into(),
             attempt,
