@@ -13,7 +13,8 @@
 //! that it names must fail there. A patch that no longer applies is a failure, too, and `tidy` finds
 //! it: whoever changes the code brings its faults along.
 //!
-//! Caveat: the copy has a target folder of its own, so the first run builds everything once.
+//! What others made is built once: the copy shares the tree's build folder. What it links itself goes
+//! to a folder of its own, so that nothing with a fault in it lies where it would be taken for ours.
 
 use std::fs;
 use std::io;
@@ -27,8 +28,10 @@ use crate::cargo;
 const FOLDER: &str = "tests/faults";
 /// Where the copy is, below the target folder.
 const COPY: &str = "target/faults/tree";
-/// Where the copy is built.
+/// Where what the copy links is put.
 const COPY_TARGET: &str = "target/faults/target";
+/// Where everything is built, here and in the copy.
+const BUILD_FOLDER: &str = "target";
 
 /// One known fault.
 struct Fault {
@@ -170,18 +173,18 @@ fn prove(root: &Path, fault: &Fault) -> io::Result<()> {
 fn is_caught(root: &Path, copy: &Path, fault: &Fault) -> io::Result<()> {
     let mut arguments = vec!["test", "--locked", "--package", &fault.package];
     arguments.extend(fault.target.iter().map(String::as_str));
-    let target = root.join(COPY_TARGET);
-    let built = cargo(copy, &arguments)
-        .arg("--no-run")
-        .env("CARGO_TARGET_DIR", &target)
-        .output()?;
+    let cargo_test = || {
+        let mut command = cargo(copy, &arguments);
+        command
+            .env("CARGO_TARGET_DIR", root.join(COPY_TARGET))
+            .env("CARGO_BUILD_BUILD_DIR", root.join(BUILD_FOLDER));
+        command
+    };
+    let built = cargo_test().arg("--no-run").output()?;
     if !built.status.success() {
         return Err(failed("with it nothing compiles", &built));
     }
-    let ran = cargo(copy, &arguments)
-        .args(["--", "--exact", &fault.test])
-        .env("CARGO_TARGET_DIR", &target)
-        .output()?;
+    let ran = cargo_test().args(["--", "--exact", &fault.test]).output()?;
     let said = String::from_utf8_lossy(&ran.stdout);
     if !said.contains("running 1 test") {
         let why = format!("there is no test {}", fault.test);
