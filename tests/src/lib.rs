@@ -21,6 +21,7 @@
 #![expect(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
 mod cluster;
+pub mod fleet;
 pub mod http;
 mod load;
 pub mod namespaces;
