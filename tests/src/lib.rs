@@ -20,7 +20,10 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
+mod chaos;
+pub mod clock;
 mod cluster;
+pub mod disk;
 pub mod fleet;
 pub mod http;
 mod load;
@@ -31,6 +34,7 @@ mod soak;
 mod wait;
 mod worker;
 
+pub use chaos::{ChaosOptions, ChaosReport, Story, chaos};
 pub use cluster::{Cluster, ClusterOptions, Node, Place};
 pub use load::load;
 pub use process::{Exit, Process, binary};
