@@ -1,5 +1,9 @@
 //! One round of every story of `scripts/chaos`, each with its load and its audit.
 
+#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use fermata_e2e::{ChaosOptions, Story, chaos};
@@ -54,4 +58,15 @@ stories! {
     leadership_that_moves: MoveLeadership,
     a_worker_cut_off_with_the_leader: CutWorker,
     a_worker_paused_past_its_lease: PauseWorker,
+}
+
+#[test]
+fn every_story_has_a_script() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scripts/chaos");
+    let files = std::fs::read_dir(folder).expect("the folder of the scripts");
+    let files = files.map(|file| file.expect("listed").file_name().into_string());
+    let files: BTreeSet<String> = files.map(|name| name.expect("UTF-8")).collect();
+    let stories = Story::ALL.map(Story::name);
+    let wanted = stories.iter().chain(&["all", "run", "README.md"]);
+    assert_eq!(files, wanted.map(|name| (*name).to_owned()).collect());
 }

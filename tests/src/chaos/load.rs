@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fermata_api::jobs::LaunchRequest;
+use fermata_api::jobs::{JobState, LaunchRequest};
 use fermata_api::params::Params;
 use fermata_audit::{Expectation, Rate, Windows};
 use fermata_client::Client;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::wait::DEADLINE;
+use crate::wait::{DEADLINE, wait_for};
 use crate::{Cluster, Recorder};
 
 /// An event whose pool is judged by its amount and its rate.
@@ -26,7 +26,8 @@ pub(super) const RESET: &str = "reset";
 pub(super) const RESET_POOL: &str = "event:reset";
 
 const AMOUNT: u64 = 6;
-pub(super) const STARTS_PER_WINDOW: u64 = 40;
+/// Less than there is room and work for: the rate is what is scarce.
+pub(super) const STARTS_PER_WINDOW: u64 = 24;
 pub(super) const WINDOW_S: u32 = 2;
 /// Clients, each of which launches one job after the other.
 const LAUNCHERS: u64 = 5;
@@ -36,6 +37,8 @@ const OUTSTANDING_MAX: usize = 4;
 const CANCELLED_ONE_IN: u32 = 12;
 /// A window is reset after so many further launches.
 const RESET_EVERY: u32 = 25;
+/// Longer than a story may take: whoever runs such a job is stopped.
+const ENDLESS_S: &str = "36000";
 /// How long a job may take to end, whatever happens.
 const END_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -97,6 +100,22 @@ impl Load {
             let later = tokio::time::timeout(2 * DEADLINE, later).await;
             later.expect("launches go on").expect("a client lives");
         }
+    }
+
+    /// Launches a job that does not end by itself, for that server, and waits until it runs there.
+    /// Answers its id.
+    pub(super) async fn hold(&self, client: &Client, server: &str) -> String {
+        let request = LaunchRequest {
+            targets: vec![server.to_owned()],
+            ..job(RATED, ENDLESS_S)
+        };
+        let held = self.recorder.launch(request).await.expect("a launch").id;
+        wait_for(&format!("{server} runs {held}"), DEADLINE, async || {
+            let held = client.job(&held).await.ok()?;
+            (held.state == JobState::Active).then_some(())
+        })
+        .await;
+        held
     }
 
     /// Ends it, and waits until every job has ended. Answers how many jobs were told to be
@@ -174,11 +193,15 @@ impl Launcher {
             RATED
         };
         let ms = self.random.random_range(20..=200_u32);
-        LaunchRequest {
-            event: Some(event.to_owned()),
-            params: Some(Params::from_json(&format!("0.{ms:03}")).expect("a number")),
-            ..LaunchRequest::default()
-        }
+        job(event, &format!("0.{ms:03}"))
+    }
+}
+
+fn job(event: &str, seconds: &str) -> LaunchRequest {
+    LaunchRequest {
+        event: Some(event.to_owned()),
+        params: Some(Params::from_json(seconds).expect("a number")),
+        ..LaunchRequest::default()
     }
 }
 
