@@ -62,6 +62,16 @@ impl SmallDisk {
         self.resize(self.bytes);
     }
 
+    /// Has nothing be written to it any more.
+    pub fn protect(&self) {
+        run("mount", &["-o", "remount,ro"], &self.path);
+    }
+
+    /// Has it be written to again.
+    pub fn unprotect(&self) {
+        run("mount", &["-o", "remount,rw"], &self.path);
+    }
+
     fn resize(&self, bytes: u64) {
         let size = format!("remount,size={bytes}");
         run("mount", &["-o", &size], &self.path);

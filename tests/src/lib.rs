@@ -25,6 +25,7 @@ pub mod clock;
 mod cluster;
 pub mod disk;
 pub mod fleet;
+mod folder;
 pub mod http;
 mod load;
 pub mod namespaces;
@@ -36,6 +37,7 @@ mod worker;
 
 pub use chaos::{ChaosOptions, ChaosReport, Story, chaos};
 pub use cluster::{Cluster, ClusterOptions, Node, Place};
+pub use folder::{contents, copy_folder};
 pub use load::load;
 pub use process::{Exit, Process, binary};
 pub use recorder::Recorder;
