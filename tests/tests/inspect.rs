@@ -155,7 +155,8 @@ async fn what_is_damaged_is_named_with_what_to_do() {
 
     let flipped = spoilt("flipped", &|data| {
         let mut bytes = bytes.clone();
-        bytes[bytes.len() / 2] ^= 0x40;
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
         fs::write(data.join(log), bytes).expect("a file");
     });
     refused(&flipped, log, DAMAGED).await;
@@ -239,7 +240,11 @@ async fn a_snapshot_that_is_damaged_is_named_with_what_to_do() {
     let answer = &whole.answer;
     let snapshots = answer["snapshots"].as_array().expect("a list");
     assert_eq!(snapshots.len(), 1, "{answer}");
-    assert_eq!(snapshots[0]["last"], answer["log"]["purged"], "{answer}");
+    let index = |place: &Value| place["index"].as_u64();
+    assert!(
+        index(&snapshots[0]["last"]) >= index(&answer["log"]["purged"]),
+        "{answer}"
+    );
 
     // In every row of every chunk there is a word of the definition.
     let file = data.join("state/db");

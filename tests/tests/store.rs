@@ -238,10 +238,10 @@ async fn no_launch_is_answered_before_its_sync_has_ended() {
     launch_one(&cluster, "quick").await;
 }
 
-/// A follower whose folder is put back to what it was some entries ago is brought up again; what was
-/// answered meanwhile is there, whoever leads.
+/// A follower whose folder is put back to what it was some entries ago lacks what it had
+/// acknowledged. It is not counted again, the leader says so, and goes on with the others.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_old_backup_of_a_follower_costs_nothing_that_was_answered() {
+async fn an_old_backup_of_a_follower_is_refused_and_costs_nothing_that_was_answered() {
     let mut cluster = Cluster::start().await;
     define(&cluster).await;
     launch_one(&cluster, "before-0").await;
@@ -251,7 +251,7 @@ async fn an_old_backup_of_a_follower_costs_nothing_that_was_answered() {
     cluster.stop(follower).await;
     copy_folder(&data, &backup);
     cluster.start_node(follower).await;
-    cluster.leader().await;
+    let leader = cluster.leader().await;
     for number in 0..20 {
         launch_one(&cluster, &format!("meanwhile-{number}")).await;
     }
@@ -259,18 +259,22 @@ async fn an_old_backup_of_a_follower_costs_nothing_that_was_answered() {
     fs::remove_dir_all(&data).expect("its folder");
     copy_folder(&backup, &data);
     cluster.start_node(follower).await;
-    let leader = cluster.leader().await;
-    let last = cluster.view(leader).await.expect("it runs");
-    let last = last.nodes.iter().filter_map(|node| node.applied).max();
-    wait_for("the follower is brought up", DEADLINE, async || {
-        let view = cluster.view(follower).await?;
-        let own = view.nodes.iter().find(|node| node.id == follower)?;
-        (own.applied >= last).then_some(())
+
+    let told = format!("node {follower} lacks entry");
+    wait_for("the leader says so", DEADLINE, async || {
+        let said = cluster.node(leader).process().output();
+        said.contains(&told).then_some(())
     })
     .await;
-    let leader = cluster.leader().await;
-    cluster.kill(leader).await;
+    let said = cluster.node(leader).process().output();
+    assert!(
+        said.contains("with an empty folder under a new node id"),
+        "{said}"
+    );
+    launch_one(&cluster, "after-0").await;
+    let view = cluster.view(leader).await.expect("the leader goes on");
+    assert_eq!(view.leader, Some(leader), "{view:?}");
     must_have(&cluster, "before", 1).await;
     must_have(&cluster, "meanwhile", 20).await;
-    launch_one(&cluster, "after").await;
+    must_have(&cluster, "after", 1).await;
 }
