@@ -1,7 +1,5 @@
 //! Starts that must fail: a clear message, exit 1 or 2, and nothing changed.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
-
 use std::path::Path;
 
 use fermata_e2e::{Cluster, DEADLINE, Exit, Process, contents};
