@@ -48,20 +48,35 @@ pub struct Place {
     pub address: IpAddr,
     /// The network namespace in which it lives; absent = the test's own.
     pub namespace: Option<String>,
+    /// Variables that it has beside the test's own.
+    pub environment: Vec<(String, String)>,
 }
 
 impl Place {
+    /// On a loopback address that no other place has, in the test's own namespace.
+    #[must_use]
+    pub fn own() -> Self {
+        Self {
+            address: IpAddr::V4(own_address()),
+            namespace: None,
+            environment: Vec::new(),
+        }
+    }
+
     /// A command for the binary there.
     #[must_use]
     pub fn command(&self) -> Command {
-        match &self.namespace {
+        let mut command = match &self.namespace {
             None => Command::new(binary()),
             Some(namespace) => {
                 let mut command = Command::new("ip");
                 command.args(["netns", "exec", namespace]).arg(binary());
                 command
             }
-        }
+        };
+        let environment = self.environment.iter().cloned();
+        command.envs(environment);
+        command
     }
 }
 
@@ -143,10 +158,16 @@ impl Cluster {
     /// They do not come up.
     pub async fn start_with(options: ClusterOptions) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let own = Place {
-            address: IpAddr::V4(own_address()),
-            namespace: None,
-        };
+        Self::start_in(folder, options).await
+    }
+
+    /// As [`Cluster::start_with`], in a folder in which something was prepared. The state of node
+    /// `N` will be in `node-N`.
+    ///
+    /// # Panics
+    /// They do not come up.
+    pub async fn start_in(folder: TempDir, options: ClusterOptions) -> Self {
+        let own = Place::own();
         let places = options.places.iter().cloned().chain(std::iter::repeat(own));
         let nodes = (1..=options.nodes).zip(places);
         let nodes = nodes.map(|(id, place)| Node::new(id, folder.path(), place));
@@ -171,6 +192,16 @@ impl Cluster {
     pub fn folder(&self) -> &Path {
         let folder = self.folder.as_ref();
         folder.expect("a folder that lives").path()
+    }
+
+    /// Keeps the folder, whatever becomes of the cluster; answers it.
+    ///
+    /// # Panics
+    /// Never: the folder goes with the cluster.
+    pub fn keep_folder(&mut self) -> PathBuf {
+        let folder = self.folder.as_mut().expect("a folder that lives");
+        folder.disable_cleanup(true);
+        folder.path().to_owned()
     }
 
     /// The node.
@@ -272,6 +303,11 @@ impl Cluster {
         let mut running = self.nodes.iter().filter(|node| node.process.is_some());
         let follower = running.find(|node| node.id != leader);
         follower.expect("a second node").id
+    }
+
+    /// Waits until the node has ended by itself, and answers how.
+    pub async fn ended(&mut self, id: u64) -> Exit {
+        self.take_process(id).ended(DEADLINE).await
     }
 
     /// SIGKILL.

@@ -20,7 +20,12 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::expect_used, reason = "a harness fails its test by panicking")]
 
+mod chaos;
+pub mod clock;
 mod cluster;
+pub mod disk;
+pub mod fleet;
+mod folder;
 pub mod http;
 mod load;
 pub mod namespaces;
@@ -30,7 +35,9 @@ mod soak;
 mod wait;
 mod worker;
 
+pub use chaos::{ChaosOptions, ChaosReport, Story, chaos};
 pub use cluster::{Cluster, ClusterOptions, Node, Place};
+pub use folder::{contents, copy_folder};
 pub use load::load;
 pub use process::{Exit, Process, binary};
 pub use recorder::Recorder;

@@ -17,6 +17,8 @@ use crate::cluster::Place;
 
 /// The test's address in the network's subnet.
 const OWN_HOST: u8 = 254;
+/// A link address of this machine's making (its second bit says so) that no end has.
+const LINK_OF_NOBODY: &str = "02:00:00:00:de:ad";
 
 /// A network of namespaces. Dropped, it is taken down.
 #[derive(Debug)]
@@ -67,6 +69,7 @@ impl Network {
         Place {
             address: IpAddr::V4(Ipv4Addr::new(a, b, c, node)),
             namespace: Some(self.namespace(node)),
+            environment: Vec::new(),
         }
     }
 
@@ -86,6 +89,34 @@ impl Network {
     pub fn mend(&self, node: u8) {
         let end = format!("node{node}");
         ip(&["-n", &self.bridge(), "link", "set", &end, "up"]);
+    }
+
+    /// Has what one node sends to another get lost on its way, while it hears the other.
+    ///
+    /// The sender takes the other to be at a link address that nobody has: its packets leave, and
+    /// arrive nowhere, as on a cable of which one wire is broken.
+    pub fn cut_one_way(&self, from: u8, to: u8) {
+        let to = self.place(to).address.to_string();
+        ip(&[
+            "-n",
+            &self.namespace(from),
+            "neigh",
+            "replace",
+            &to,
+            "lladdr",
+            LINK_OF_NOBODY,
+            "dev",
+            "cable",
+            "nud",
+            "permanent",
+        ]);
+    }
+
+    /// Has what one node sends to another arrive again.
+    pub fn mend_one_way(&self, from: u8, to: u8) {
+        let to = self.place(to).address.to_string();
+        let from = self.namespace(from);
+        ip(&["-n", &from, "neigh", "delete", &to, "dev", "cable"]);
     }
 
     fn bridge(&self) -> String {

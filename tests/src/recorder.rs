@@ -9,22 +9,25 @@ use std::time::Duration;
 
 use fermata_api::jobs::{AbortReason, JobState, JobView, LaunchRequest, Wait};
 use fermata_api::limits::Limit;
+use fermata_api::problem::ErrorCode;
 use fermata_audit::{
     Disturbed, Ended, Expectation, History, Launch, LaunchPlace, Lost, LostReason, Record,
 };
 use fermata_audit::{Report, check};
 use fermata_client::{Client, ClientError};
 
-use crate::wait::{now_us, wait_for};
+use crate::wait::now_us;
 
 /// How long one node holds the answer until a job has ended: it may be one that is cut off by now.
 const HOLD: Duration = Duration::from_secs(1);
 
-/// Launches jobs of one pool and records what becomes of them.
+/// Launches jobs and records what becomes of them.
 #[derive(Debug)]
 pub struct Recorder {
     client: Client,
     pool: String,
+    /// Pools of events that do not launch into `pool`.
+    pools: BTreeMap<String, String>,
     state: Mutex<State>,
 }
 
@@ -34,6 +37,8 @@ struct State {
     launched: u64,
     /// The jobs that must come to an end.
     accepted: Vec<String>,
+    /// The jobs that must come to an end if they exist.
+    unknown: Vec<String>,
 }
 
 impl Recorder {
@@ -48,8 +53,18 @@ impl Recorder {
         Self {
             client,
             pool,
+            pools: BTreeMap::new(),
             state: Mutex::new(state),
         }
+    }
+
+    /// As well a pool into which an event launches; its name is the expectation's.
+    #[must_use]
+    pub fn with_event(mut self, event: &str, expectation: Expectation) -> Self {
+        self.pools
+            .insert(event.to_owned(), expectation.pool.clone());
+        self.state().records.push(Record::Expect(expectation));
+        self
     }
 
     /// Launches a job, with an id of the recorder's where the request has none.
@@ -63,9 +78,10 @@ impl Recorder {
             state.launched
         };
         let id = request.id.get_or_insert_with(|| format!("job-{number}"));
+        let pool = request.event.as_ref().and_then(|it| self.pools.get(it));
         let mut launch = Launch {
             job: id.clone(),
-            pool: self.pool.clone(),
+            pool: pool.unwrap_or(&self.pool).clone(),
             priority: request.priority.unwrap_or_default().get(),
             sent_us: now_us(),
             answered_us: None,
@@ -95,6 +111,8 @@ impl Recorder {
         let mut state = self.state();
         if result.is_ok() {
             state.accepted.push(launch.job.clone());
+        } else if !launch.was_aborted {
+            state.unknown.push(launch.job.clone());
         }
         state.records.push(Record::Launch(launch));
         drop(state);
@@ -112,29 +130,49 @@ impl Recorder {
         self.state().records.push(Record::Disturbed(disturbed));
     }
 
-    /// Waits until every accepted job has ended, and records how. Answers the jobs by id.
+    /// Waits until every accepted job has ended, and every other that may exist and does, and
+    /// records how. Answers the accepted jobs by id.
     ///
     /// # Panics
-    /// One does not end within `deadline`, or is not there.
+    /// One does not end within `deadline`, or an accepted one is not there.
     pub async fn read_ends(&self, deadline: Duration) -> BTreeMap<String, JobView> {
-        let jobs = self.state().accepted.clone();
+        let (accepted, unknown) = {
+            let state = self.state();
+            (state.accepted.clone(), state.unknown.clone())
+        };
+        for id in unknown {
+            if let Some(job) = self.read_end(&id, deadline).await {
+                self.record_end(&job);
+            }
+        }
         let mut ended = BTreeMap::new();
-        for id in jobs {
-            let job = wait_for(&format!("{id} has ended"), deadline, async || {
-                let job = self.client.job_and_wait(&id, Wait::End, HOLD).await;
-                match job {
-                    Ok(job) => job.state.is_final().then_some(job),
-                    Err(ClientError::Refused(problem)) => {
-                        panic!("{id} was accepted, and then: {problem}")
-                    }
-                    Err(_) => None,
-                }
-            })
-            .await;
+        for id in accepted {
+            let job = self.read_end(&id, deadline).await;
+            let job = job.unwrap_or_else(|| panic!("{id} was accepted, and is not there"));
             self.record_end(&job);
             ended.insert(id, job);
         }
         ended
+    }
+
+    /// Waits until the job has ended, and answers how; nothing if there is none.
+    ///
+    /// # Panics
+    /// It does not end within `deadline`.
+    pub async fn read_end(&self, id: &str, deadline: Duration) -> Option<JobView> {
+        let ended = async {
+            loop {
+                // Where no node can tell, the client asks on by itself for a while.
+                match self.client.job_and_wait(id, Wait::End, HOLD).await {
+                    Ok(job) if job.state.is_final() => return Some(job),
+                    Err(error) if error.code() == Some(ErrorCode::UnknownJob) => return None,
+                    Err(ClientError::Refused(problem)) => panic!("{id}: {problem}"),
+                    Ok(_) | Err(_) => {}
+                }
+            }
+        };
+        let ended = tokio::time::timeout(deadline, ended).await;
+        ended.unwrap_or_else(|_| panic!("not within {deadline:?}: {id} has ended"))
     }
 
     fn record_end(&self, job: &JobView) {
@@ -159,6 +197,18 @@ impl Recorder {
             code: job.code,
             aborted: is_aborted.then(|| format!("{:?}", job.reason)),
         }));
+    }
+
+    /// Writes down what was recorded here, as JSON lines.
+    ///
+    /// # Panics
+    /// The file cannot be written.
+    pub fn save(&self, path: &Path) {
+        let records = self.state().records.clone();
+        let lines = records.iter().map(Record::to_line);
+        let text: Result<String, _> = lines.collect();
+        let written = std::fs::write(path, text.expect("records are JSON"));
+        written.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
     }
 
     /// Holds what was recorded here and in the workers' journals against every invariant.

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fermata_api::jobs::{JobView, LaunchRequest};
 use fermata_api::params::Params;
 use fermata_api::settings::Settings;
-use fermata_audit::{Disturbed, Expectation, Record, Report};
+use fermata_audit::{Expectation, Report};
 use fermata_client::Client;
 use rand::rngs::StdRng;
 use rand::seq::IteratorRandom;
@@ -20,15 +20,14 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::{Cluster, DEADLINE, Recorder, Worker, WorkerOptions, now_us, wait_for};
+use crate::fleet::Fleet;
+use crate::{Cluster, DEADLINE, Recorder, WorkerOptions, wait_for};
 
 /// Tasks that launch jobs, one after the other each.
 const LAUNCHERS: usize = 8;
 /// The event and its pool.
 const EVENT: &str = "soak";
 const POOL: &str = "event:soak";
-/// The variable by which a worker's commands, and whatever they start, are known.
-const MARK: &str = "FERMATA_SERVER";
 /// How long a job of the following run runs: longer than it takes.
 const ENDLESS_S: &str = "600";
 /// Between two disturbances so many jobs must have ended, at most.
@@ -94,19 +93,10 @@ impl fmt::Display for SoakReport {
     }
 }
 
-/// One life of a worker's process.
-struct Life {
-    server: String,
-    from_us: i64,
-    killed_us: Option<i64>,
-    was_paused: bool,
-}
-
 struct Soak {
     cluster: Cluster,
     client: Client,
-    workers: BTreeMap<String, Worker>,
-    lives: Vec<Life>,
+    fleet: Fleet,
     options: SoakOptions,
     random: StdRng,
     counts: [usize; 4],
@@ -178,49 +168,24 @@ impl Soak {
         let limits = json!([{"type": "job", "amount": options.amount},
             {"type": "queue", "amount": 1_000_000}]);
         cluster.define_event(EVENT, json!({"limits": limits})).await;
-        let mut soak = Self {
+        let mut fleet = Fleet::new(cluster.folder());
+        for number in 1..=options.workers {
+            // No other run has these.
+            let server = format!("w{number}-{}", std::process::id());
+            fleet.start(WorkerOptions {
+                max_jobs: options.max_jobs,
+                ..WorkerOptions::sleeping(&server, cluster.urls())
+            });
+        }
+        fleet.online(&client).await;
+        Self {
             cluster,
             client,
-            workers: BTreeMap::new(),
-            lives: Vec::new(),
+            fleet,
             options,
             random: StdRng::seed_from_u64(options.seed),
             counts: [0; 4],
-        };
-        for number in 1..=options.workers {
-            // No other run has these.
-            soak.start_worker(&format!("w{number}-{}", std::process::id()));
         }
-        for server in soak.workers.keys() {
-            // One that was never seen cannot be missed.
-            let what = format!("{server} is online");
-            wait_for(&what, DEADLINE, async || {
-                let view = soak.client.server(server).await.ok()?;
-                view.online.then_some(())
-            })
-            .await;
-        }
-        soak
-    }
-
-    fn start_worker(&mut self, server: &str) {
-        let options = WorkerOptions {
-            max_jobs: self.options.max_jobs,
-            ..WorkerOptions::sleeping(server, self.cluster.urls())
-        };
-        self.lives.push(Life {
-            server: server.to_owned(),
-            from_us: now_us(),
-            killed_us: None,
-            was_paused: false,
-        });
-        let worker = Worker::start(options, self.cluster.folder());
-        self.workers.insert(server.to_owned(), worker);
-    }
-
-    fn life(&mut self, server: &str) -> &mut Life {
-        let life = self.lives.iter_mut().rev().find(|it| it.server == server);
-        life.expect("a worker that was started")
     }
 
     /// Disturbs, and lets some jobs end, until all have.
@@ -230,8 +195,8 @@ impl Soak {
             if ended >= jobs {
                 return;
             }
-            let server = self.workers.keys().choose(&mut self.random);
-            let server = server.expect("a worker").clone();
+            let server = self.fleet.servers().choose(&mut self.random);
+            let server = server.expect("a worker").to_owned();
             match self.random.random_range(0..10) {
                 0..4 => self.kill_worker(&server).await,
                 4..6 => self.pause_worker(&server, false).await,
@@ -257,25 +222,13 @@ impl Soak {
 
     async fn kill_worker(&mut self, server: &str) {
         self.counts[0] += 1;
-        let worker = self.workers.remove(server).expect("it runs");
-        worker.kill().await;
-        self.life(server).killed_us = Some(now_us());
-        self.start_worker(server);
+        self.fleet.kill(server).await;
     }
 
-    /// Has a worker stand still until the cluster takes it for offline, or its jobs for lost.
     async fn pause_worker(&mut self, server: &str, is_long: bool) {
         self.counts[1 + usize::from(is_long)] += 1;
-        self.life(server).was_paused = true;
-        self.workers[server].process().pause();
-        let what = format!("{server} is missed");
-        wait_for(&what, DEADLINE, async || {
-            let view = self.client.server(server).await.ok()?;
-            let is_missed = !view.online && (!is_long || view.active == 0);
-            is_missed.then_some(())
-        })
-        .await;
-        self.workers[server].process().resume();
+        let missed = self.fleet.pause_until_missed(&self.client, server, is_long);
+        missed.await;
     }
 
     async fn kill_leader(&mut self) {
@@ -313,80 +266,21 @@ impl Soak {
         lost: u64,
         following: u64,
     ) -> SoakReport {
-        let journals: Vec<PathBuf> = self
-            .workers
-            .values()
-            .map(|worker| worker.journal().to_owned())
-            .collect();
-        let servers: Vec<String> = self.workers.keys().cloned().collect();
-        for (server, worker) in self.workers {
-            let exit = worker.stop(DEADLINE).await;
-            assert!(exit.status.success(), "{server}: {}", exit.status);
-        }
-        let left_behind = left_behind(&servers);
-        for disturbed in disturbances(&journals, &self.lives) {
+        let workers = self.fleet.stop(DEADLINE).await;
+        for disturbed in workers.disturbed {
             recorder.disturbed(disturbed);
         }
         let [worker_kills, short_pauses, long_pauses, leader_kills] = self.counts;
         SoakReport {
-            audit: recorder.audit(journals.iter().map(PathBuf::as_path)),
+            audit: recorder.audit(workers.journals.iter().map(PathBuf::as_path)),
             worker_kills,
             short_pauses,
             long_pauses,
             leader_kills,
             succeeded,
             lost,
-            left_behind,
+            left_behind: workers.left_behind,
             following,
         }
     }
-}
-
-/// Which incarnations were killed or paused: an incarnation is the instant at which its worker
-/// began.
-fn disturbances(journals: &[PathBuf], lives: &[Life]) -> Vec<Disturbed> {
-    let mut found = BTreeMap::new();
-    for path in journals {
-        let text = std::fs::read_to_string(path).expect("the worker has a journal");
-        for line in text.lines() {
-            let Ok(Record::Begin(begin)) = serde_json::from_str(line) else {
-                continue;
-            };
-            let began_us = i64::try_from(begin.incarnation).unwrap_or(i64::MAX);
-            let mut of_it = lives.iter().filter(|life| life.server == begin.worker);
-            let life = of_it.rfind(|life| life.from_us <= began_us);
-            let life = life.expect("an incarnation has a life");
-            if life.was_paused || life.killed_us.is_some() {
-                found.insert((begin.worker, begin.incarnation), life.killed_us);
-            }
-        }
-    }
-    let found = found.into_iter();
-    let disturbed = found.map(|((worker, incarnation), killed_us)| Disturbed {
-        worker,
-        incarnation,
-        killed_us,
-    });
-    disturbed.collect()
-}
-
-/// Processes of this machine that belong to the commands of these servers.
-fn left_behind(servers: &[String]) -> Vec<String> {
-    let marks: Vec<String> = servers.iter().map(|it| format!("{MARK}={it}")).collect();
-    let processes = std::fs::read_dir("/proc").expect("Linux has it");
-    let mut left = Vec::new();
-    for process in processes.filter_map(Result::ok) {
-        let of = |name: &str| std::fs::read(Path::new(&process.path()).join(name));
-        // A process may end while it is looked at.
-        let Ok(environment) = of("environ") else {
-            continue;
-        };
-        let mut variables = environment.split(|byte| *byte == 0);
-        if variables.any(|variable| marks.iter().any(|mark| mark.as_bytes() == variable)) {
-            let command = of("cmdline").unwrap_or_default();
-            let command = String::from_utf8_lossy(&command).replace('\0', " ");
-            left.push(format!("{}: {command}", process.path().display()));
-        }
-    }
-    left
 }

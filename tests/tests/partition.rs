@@ -9,6 +9,7 @@ use fermata_api::params::Params;
 use fermata_api::settings::Settings;
 use fermata_audit::Expectation;
 use fermata_client::Client;
+use fermata_e2e::fleet::online;
 use fermata_e2e::namespaces::Network;
 use fermata_e2e::{Cluster, ClusterOptions, DEADLINE, Recorder, Worker, WorkerOptions, wait_for};
 use serde_json::json;
@@ -68,7 +69,8 @@ async fn a_worker_beside_a_leader_that_is_cut_off_stops_in_time() {
     };
     let cut_off = Worker::start(worker("a-beside", beside), cluster.folder());
     let reached = Worker::start(worker("b-far", far), cluster.folder());
-    online(&cluster.client(), &["a-beside", "b-far"]).await;
+    online(&cluster.client(), "a-beside").await;
+    online(&cluster.client(), "b-far").await;
 
     let of_the_others = Client::connect(others.iter().map(|node| cluster.node(*node).url()));
     let of_the_others = of_the_others.expect("URLs");
@@ -98,7 +100,7 @@ async fn a_worker_beside_a_leader_that_is_cut_off_stops_in_time() {
 
     // Together again: the worker is told, and takes new work.
     network.mend(u8::try_from(leader).expect("a small id"));
-    online(&cluster.client(), &["a-beside"]).await;
+    online(&cluster.client(), "a-beside").await;
     let after = recorder.launch(job("0.1")).await.expect("a launch");
     let ended = recorder.read_ends(DEADLINE).await;
     assert_eq!(ended[&after.id].server.as_deref(), Some("a-beside"));
@@ -119,14 +121,4 @@ async fn a_worker_beside_a_leader_that_is_cut_off_stops_in_time() {
 
 fn place_of(network: &Network, node: u64) -> fermata_e2e::Place {
     network.place(u8::try_from(node).expect("a small id"))
-}
-
-async fn online(client: &Client, servers: &[&str]) {
-    for server in servers {
-        wait_for(&format!("{server} is online"), DEADLINE, async || {
-            let server = client.server(server).await.ok()?;
-            server.online.then_some(())
-        })
-        .await;
-    }
 }

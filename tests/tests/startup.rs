@@ -1,12 +1,8 @@
 //! Starts that must fail: a clear message, exit 1 or 2, and nothing changed.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
+use std::path::Path;
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::{Path, PathBuf};
-
-use fermata_e2e::{Cluster, DEADLINE, Exit, Process};
+use fermata_e2e::{Cluster, DEADLINE, Exit, Process, contents};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::process::Command;
@@ -20,22 +16,23 @@ async fn fails(cluster: &Cluster, name: &str, command: Command) -> Exit {
     exit
 }
 
-/// Every file below a folder, with its bytes.
-fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let mut files = BTreeMap::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).expect("a folder") {
-            let path = entry.expect("listed").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let bytes = fs::read(&path).expect("a file");
-                files.insert(path, bytes);
-            }
-        }
-    }
-    files
+/// Two nodes of one cluster have each its own: with the other's log a node would vote in its name.
+#[tokio::test]
+async fn the_folder_of_another_node_is_refused() {
+    let mut cluster = Cluster::of(2).await;
+    cluster.stop(2).await;
+    let theirs = contents(&cluster.node(2).data);
+
+    let command = serve(&cluster, 1, &cluster.node(2).data, &[]);
+    let exit = fails(&cluster, "stranger", command).await;
+
+    let file = cluster.node(2).data.join("log/IDENTITY");
+    let file = file.display().to_string();
+    assert!(exit.output.contains(&file), "{}", exit.output);
+    assert!(exit.output.contains("node 2, not 1"), "{}", exit.output);
+    assert_eq!(contents(&cluster.node(2).data), theirs);
+    cluster.start_node(2).await;
+    cluster.leader().await;
 }
 
 /// The command that starts a node of the cluster, with another folder and a port of its own.

@@ -9,8 +9,8 @@ use clap::{Parser, Subcommand, ValueEnum as _};
 use crate::error::{CommandError, EXIT_CODES};
 use crate::screen::{Format, Screen};
 use crate::{
-    audit, cluster, completions, demo, dev, event, exec, hidden, job, overrides, pool, serve,
-    server, worker,
+    audit, cluster, completions, demo, dev, event, exec, hidden, inspect, job, overrides, pool,
+    serve, server, worker,
 };
 
 /// What names the format where the command line does not.
@@ -61,6 +61,8 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Who changed what, and when
     Audit(audit::AuditArgs),
+    /// What lies in the folder of a node that does not run, and whether it is whole
+    Inspect(inspect::InspectArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -122,6 +124,7 @@ fn run(command: Command, format: Format) -> Result<ExitCode, CommandError> {
         Command::Server(args) => server::run(&args, screen),
         Command::Cluster(args) => cluster::run(&args, screen),
         Command::Audit(args) => audit::run(&args, screen),
+        Command::Inspect(args) => inspect::run(&args, screen),
         Command::Completions(args) => completions::run(&args),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -17,6 +17,7 @@ mod error;
 mod event;
 mod exec;
 mod hidden;
+mod inspect;
 mod job;
 mod limits;
 mod logging;

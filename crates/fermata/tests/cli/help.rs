@@ -41,6 +41,7 @@ fn every_command_explains_itself() {
         (&["server"], "disable"),
         (&["cluster"], "transfer"),
         (&["cluster", "add"], "--client-url"),
+        (&["inspect"], "fermata inspect node-1 --output json"),
         (&["completions"], "fish"),
     ];
     for (command, text) in commands {

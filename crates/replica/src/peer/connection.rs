@@ -43,6 +43,21 @@ pub(crate) enum PeerError {
         /// Its words.
         why: String,
     },
+    /// It has lost what it had acknowledged.
+    #[error(
+        "node {node} lacks entry {lacks}, though it had acknowledged entry {acknowledged}: its folder \
+         was put back to an earlier state, or its disk has lost what it had synced. It must not be \
+         counted: stop it, remove it from the cluster, and let it join again with an empty folder \
+         under a new node id"
+    )]
+    PutBack {
+        /// Which member.
+        node: NodeId,
+        /// The last entry that it had acknowledged.
+        acknowledged: u64,
+        /// An entry that it says it lacks.
+        lacks: u64,
+    },
     /// The connection broke; the question may have arrived.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),

@@ -8,6 +8,7 @@
 //!
 //! - `connection`: one connection, from frames to asking and answering;
 //! - `network`: what openraft calls to reach others;
+//! - `acknowledged`: what they have, and must not lose;
 //! - `listen`: what answers them;
 //! - `forward`: requests that one edge hands to another, many at a time on one connection.
 //!
@@ -20,6 +21,7 @@
 //! `connection`'s TCP stream and its frames (`Connection::over`). Names are resolved by the
 //! system whenever a connection is made.
 
+mod acknowledged;
 mod connection;
 mod forward;
 mod listen;

@@ -1,5 +1,6 @@
 //! How openraft reaches the others.
 
+use super::acknowledged::Acknowledged;
 use super::connection::{CONNECT_TIMEOUT, Connection, Dialer, PeerError};
 use crate::NodeId;
 use crate::format::log::MembershipRecord;
@@ -47,6 +48,7 @@ pub(crate) struct Network {
     addresses: Arc<Mutex<BTreeMap<NodeId, String>>>,
     /// openraft makes a client for every round of votes; these keep their connections.
     votes: Arc<Mutex<BTreeMap<NodeId, Place>>>,
+    acknowledged: Acknowledged,
 }
 
 impl Network {
@@ -55,6 +57,7 @@ impl Network {
             dialer,
             addresses: Arc::default(),
             votes: Arc::default(),
+            acknowledged: Acknowledged::default(),
         }
     }
 
@@ -64,6 +67,8 @@ impl Network {
         let addresses = nodes.map(|(&node, at)| (node, at.peer.clone()));
         let addresses: BTreeMap<NodeId, String> = addresses.collect();
         lock(&self.votes).retain(|node, _| addresses.contains_key(node));
+        self.acknowledged
+            .retain(|node| addresses.contains_key(&node));
         *lock(&self.addresses) = addresses;
     }
 
@@ -79,6 +84,7 @@ impl Network {
         PeerClient {
             votes: asker(Purpose::Votes, self.vote_place(to)),
             bulk: asker(purpose, Place::default()),
+            acknowledged: self.acknowledged.clone(),
         }
     }
 
@@ -187,7 +193,7 @@ impl Asker {
 fn to_rpc(error: &PeerError) -> RPCError<TypeConfig> {
     match error {
         // These make openraft wait before it tries again.
-        PeerError::Unreachable { .. } | PeerError::Refused { .. } => {
+        PeerError::Unreachable { .. } | PeerError::Refused { .. } | PeerError::PutBack { .. } => {
             RPCError::Unreachable(Unreachable::new(error))
         }
         PeerError::Broken(_) | PeerError::Format(_) | PeerError::Unexpected(_) => {
@@ -205,6 +211,7 @@ fn unexpected(answer: &Answer) -> RPCError<TypeConfig> {
 pub(crate) struct PeerClient {
     votes: Asker,
     bulk: Asker,
+    acknowledged: Acknowledged,
 }
 
 impl PeerClient {
@@ -261,7 +268,11 @@ impl PeerClient {
             offset += part.len() as u64;
         }
         match rpc(&Request::SnapshotEnd, &[], SNAPSHOT_INSTALL_TIMEOUT).await? {
-            Answer::SnapshotInstalled { vote } => Ok(SnapshotResponse::new(vote.into())),
+            Answer::SnapshotInstalled { vote: theirs } => {
+                let last = snapshot.meta.last_log_id;
+                self.acknowledged.note(self.bulk.to, vote, last);
+                Ok(SnapshotResponse::new(theirs.into()))
+            }
             other => Err(unexpected(&other).into()),
         }
     }
@@ -317,12 +328,25 @@ impl RaftNetworkV2<TypeConfig> for PeerClient {
             .bulk
             .rpc(RPCTypes::AppendEntries, &request, &tail, timeout)
             .await?;
+        let peer = self.bulk.to;
         match answer {
-            Answer::Appended => Ok(AppendEntriesResponse::Success),
-            Answer::AppendedUpTo(last) => {
-                Ok(AppendEntriesResponse::PartialSuccess(last.map(Into::into)))
+            Answer::Appended => {
+                let last = rpc.entries.last().map(|entry| entry.log_id);
+                let last = last.or(rpc.prev_log_id);
+                self.acknowledged.note(peer, &rpc.vote, last);
+                Ok(AppendEntriesResponse::Success)
             }
-            Answer::AppendConflict => Ok(AppendEntriesResponse::Conflict),
+            Answer::AppendedUpTo(last) => {
+                let last = last.map(Into::into);
+                self.acknowledged.note(peer, &rpc.vote, last);
+                Ok(AppendEntriesResponse::PartialSuccess(last))
+            }
+            Answer::AppendConflict => {
+                self.acknowledged
+                    .must_lack(peer, &rpc.vote, rpc.prev_log_id)
+                    .map_err(|error| to_rpc(&error))?;
+                Ok(AppendEntriesResponse::Conflict)
+            }
             Answer::AppendHigherVote(vote) => Ok(AppendEntriesResponse::HigherVote(vote.into())),
             other => Err(unexpected(&other)),
         }

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The log's folder.
-const LOG: &str = "log";
+pub(super) const LOG: &str = "log";
 /// Held while a process works in the folder.
-const LOCK: &str = "LOCK";
+pub(super) const LOCK: &str = "LOCK";
 /// Whose folder it is.
-const IDENTITY: &str = "IDENTITY";
+pub(super) const IDENTITY: &str = "IDENTITY";
 
 /// Whose folder it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -22,9 +22,11 @@ pub mod log;
 pub mod snapshot;
 
 mod folder;
+mod inspection;
 mod recovery;
 
 pub use folder::{Owner, Store};
+pub use inspection::{Inspection, LogFound, SnapshotFound, StateFound, inspect};
 pub use log::LogStore;
 pub use snapshot::{Generations, Recovery, SnapshotReader, SnapshotWriter};
 

@@ -183,6 +183,23 @@ impl Database {
         }
     }
 
+    /// Every snapshot that was promised, read whole and held against its manifest; nothing is
+    /// removed.
+    pub(super) fn verified(&self) -> Result<Vec<Result<Manifest, ReplicaError>>, ReplicaError> {
+        let mut found = Vec::new();
+        for entry in &self.manifests {
+            let (key, record) = entry.map_err(|cause| self.failed(cause))?;
+            let generation = key_number(&key);
+            let manifest = Manifest::from_bytes(&key, &record)
+                .map_err(|why| self.damaged(format!("snapshot {generation}: {why}")));
+            found.push(manifest.and_then(|manifest| {
+                self.restore(generation, &manifest)?;
+                Ok(manifest)
+            }));
+        }
+        Ok(found)
+    }
+
     fn restore(&self, generation: u64, manifest: &Manifest) -> Result<Pool, ReplicaError> {
         let fault = |why| self.damaged(format!("snapshot {generation}: {why}"));
         let mut rows = RowRestore::default();

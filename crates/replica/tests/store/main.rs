@@ -13,6 +13,7 @@ mod durable;
 mod folder;
 mod formats;
 mod full_disk;
+mod inspection;
 mod killed;
 mod log;
 mod snapshots;
