@@ -13,6 +13,9 @@
 //! does. At a gate the first head of each kind is registered in the place of all
 //! ([`Pool::enlist`]), so that rates and servers know one waiter of each kind.
 //!
+//! A kind whose gate was reset or overridden is due as a whole ([`Pool::wake_rate_waiters`]): its first
+//! head is considered for all, in its turn, before the entry ends.
+//!
 //! Invariant: the own gates of a head that waits in a kind are open and its event is there.
 //! Whatever can break this says so: a start in the pool and an override of it
 //! ([`Pool::recheck_own_gates`]), the deletion of an event ([`Pool::part_with_event`]). Such a head
@@ -111,6 +114,15 @@ impl Kinds {
     pub(crate) fn wait_for(&self, gate: Gate) -> bool {
         let all = (gate, KindNumber(0), 0)..=(gate, KindNumber(u64::MAX), u64::MAX);
         self.begins.range(all).next().is_some()
+    }
+
+    /// The kinds whose heads wait for a gate.
+    pub(crate) fn waiting_for(&self, gate: Gate) -> Vec<KindNumber> {
+        let all = (gate, KindNumber(0), 0)..=(gate, KindNumber(u64::MAX), u64::MAX);
+        let kinds = self.begins.range(all).map(|(_, kind, _)| *kind);
+        let mut kinds: Vec<KindNumber> = kinds.collect();
+        kinds.dedup();
+        kinds
     }
 
     /// The first head of a kind that waits for a gate.

@@ -183,8 +183,8 @@ impl Pool {
             self.index.overrides.remove(&number);
         }
         self.settle_rate(number);
-        self.offer_slot(number);
         self.recheck_own_gates(number);
+        self.wake_all_waiters(number);
     }
 
     pub(crate) fn has_rate_waiters(&self, scope: ScopeNumber) -> bool {
