@@ -11,7 +11,7 @@ use fermata_pool::command::{
 use fermata_pool::limits::{Align, JobLimit, Limit, LimitKind, Mode, QueueLimit};
 use fermata_pool::outcome::{Applied, Outcome, Standing};
 use fermata_pool::query::JobFilter;
-use fermata_pool::time::{Instant, Stamp};
+use fermata_pool::time::{Boundaries, Instant, Stamp};
 
 /// Commands of one entry while a cluster is made.
 const BATCH: usize = 500;
@@ -353,7 +353,7 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
         prepare: |_| Vec::new(),
         ask: Some(|cluster| {
             let middle = waiting(cluster.head + cluster.size.jobs / 4);
-            let why = cluster.pool.why(&middle, cluster.now);
+            let why = cluster.pool.why(&middle, cluster.now, &Boundaries::utc);
             let position = why.and_then(|why| why.position);
             assert!(position.is_some_and(|it| it as usize > cluster.size.jobs / 8));
         }),
@@ -364,7 +364,12 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
         prepare: |_| Vec::new(),
         ask: Some(|cluster| {
             if let Command::Launch(launch) = launch("asked", "free") {
-                assert!(cluster.pool.would(&launch, cluster.now).is_ok());
+                assert!(
+                    cluster
+                        .pool
+                        .would(&launch, cluster.now, &Boundaries::utc)
+                        .is_ok()
+                );
             }
         }),
         restore: |_, _| {},
