@@ -12,9 +12,10 @@
 //! considered when that opens, and starts, is aborted, or waits for the next. Each step goes to a
 //! later stretch of one gate, so there are few.
 //!
-//! Caveat: nobody else is followed. Who starts, ends, falls due or is put back in the meantime may
-//! change what was foretold, in either direction; [`Pool::is_contested`] knows those who wait for
-//! the same buckets already.
+//! Caveats: where an override of a sliding window goes by itself, the starts that count after that
+//! are gone through, at most its rate. Nobody else is followed: who starts, ends, falls due or is
+//! put back in the meantime may change what was foretold, in either direction;
+//! [`Pool::is_contested`] knows those who wait for the same buckets already.
 
 use crate::admission::Shut;
 use crate::command::{Executor, Override};
