@@ -58,7 +58,7 @@ const CROWDS: u64 = 500;
 /// After how many entries each the pool is made anew of its snapshot.
 const ENTRIES_PER_SNAPSHOT: usize = 7;
 /// After how many entries each it is checked what the pool foretells of every job that waits.
-const ENTRIES_PER_FORESIGHT: usize = 12;
+const ENTRIES_PER_FORESIGHT: usize = 25;
 
 /// A story as it is told to both.
 struct Telling {
