@@ -102,8 +102,8 @@ pub struct WindowView {
     pub expires_at: Option<Timestamp>,
     /// The same as a duration from now.
     pub expires_in_ms: Option<u64>,
-    /// When one more start is allowed; an instant that has passed = now; null = never as things
-    /// stand.
+    /// When one more start is allowed if nothing else happens, overrides that go by themselves seen;
+    /// an instant that has passed = now; null = never as things stand.
     pub next_at: Option<Timestamp>,
     /// The override in force; null where none is set.
     pub r#override: Option<Override>,

@@ -236,7 +236,9 @@ pub struct Problem {
     /// What must change before the launch is repeated.
     #[serde(default)]
     pub retry_with: Option<RetryWith>,
-    /// Milliseconds until the same may succeed, where an instant is known. `Retry-After` says the
+    /// Milliseconds until the same may succeed, where an instant is known: for a launch that was
+    /// aborted, until one like it would not be, if nothing else happens. Absent where others wait
+    /// who would take what comes, or something else has to happen first. `Retry-After` says the
     /// same in whole seconds, rounded up.
     #[serde(default)]
     pub retry_after_ms: Option<u64>,

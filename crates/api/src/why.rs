@@ -7,8 +7,11 @@
 //!
 //! # Caveats
 //!
-//! - Holders and servers are named up to a bound; counts are of all.
-//! - Everything is as of the moment of the answer: others launch, too.
+//! - Holders, servers and those ahead are named up to a bound of 16; counts are of all. Who else
+//!   waits for the same servers is not said.
+//! - Everything is as of the moment of the answer, and every instant is what comes if nothing but
+//!   time happens: who launches, ends, falls due or is put back can bring it forward or put it off.
+//! - Boundaries of local windows that open later are those of this node's zone (S24).
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +28,7 @@ pub struct WhyView {
     pub id: String,
     /// The state that it has, or would have at once.
     pub state: JobState,
-    /// Why it was aborted, or would be.
+    /// Why it was aborted, would be at once, or will be at `aborts_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<AbortReason>,
     /// The exit code of a `complete` job.
@@ -49,10 +52,20 @@ pub struct WhyView {
     /// Its gates in their order (S12). None for a job that was started or has ended.
     #[serde(default)]
     pub gates: Vec<GateView>,
-    /// The earliest instant at which it could start: exact where only time is in the way. Absent
-    /// where something else has to happen first.
+    /// The earliest instant at which it could start, if nothing else happens: overrides that go by
+    /// themselves are seen. Absent where something else has to happen first, or where it is or will
+    /// be aborted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_at: Option<Timestamp>,
+    /// Whether only time is in the way, so that it starts at `earliest_at`. Else that is a lower
+    /// bound, the same for all who wait behind one head: others come before it (`behind`, or
+    /// `ahead` at a bucket), or its limits are not fixed yet (S8). Absent without `earliest_at`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earliest_is_exact: Option<bool>,
+    /// When it will be aborted, with `reason`, if nothing else happens: it will be considered then,
+    /// and find a rate shut whose mode is `skip`, or nowhere to wait (S16, S20).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aborts_at: Option<Timestamp>,
 }
 
 /// One gate as a job sees it.
@@ -63,9 +76,11 @@ pub struct GateView {
     pub what: GateKind,
     /// Whether it would let the job through now.
     pub open: bool,
-    /// Whether the job is the head of its queue and waits for this gate (S20).
+    /// Whether the job is the head of its queue and is looked at again when this gate opens (S20).
+    /// What holds it is the first gate that is shut, which may be another: one that has shut since.
     pub waited_for: bool,
-    /// When it opens if nothing else happens; absent where it is open, or not by time alone.
+    /// When it opens if nothing else happens; an override that goes by itself is seen. Absent where
+    /// it is open, or not by time alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub opens_at: Option<Timestamp>,
 }
@@ -100,6 +115,13 @@ pub enum GateKind {
         /// The open window, where there is one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         window: Option<Box<WindowView>>,
+        /// When the override of the rate goes by itself, where there is such a one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        held_until: Option<Timestamp>,
+        /// Of a bucket: jobs of other pools that wait for it and come before this one, the first of
+        /// them first. Each is the head of its queue.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ahead: Vec<String>,
     },
     /// A server with room.
     Server {

@@ -99,20 +99,24 @@ impl Pool {
         if interned.terms.executor == Executor::Caller {
             return Ok(None);
         }
-        let wanted = Wanted {
-            targets: &interned.terms.targets,
-            weight: rules.weight,
-            algo: interned.terms.algo,
-            last_pick: self.last_pick(interned),
-            place,
-        };
-        match self.index.fleet.pick(&wanted) {
+        match self.pick(interned, place) {
             Some(server) => Ok(Some(server)),
             None => Err(Shut {
                 gate: Gate::Server,
                 mode: None,
             }),
         }
+    }
+
+    /// The server that takes a job, if any has room for it (S18).
+    pub(crate) fn pick(&self, interned: &Interned, place: u64) -> Option<ServerNumber> {
+        self.index.fleet.pick(&Wanted {
+            targets: &interned.terms.targets,
+            weight: interned.rules.weight,
+            algo: interned.terms.algo,
+            last_pick: self.last_pick(interned),
+            place,
+        })
     }
 
     /// A server with room for a job, if there is one.

@@ -48,6 +48,19 @@ impl Pool {
         at: Instant,
     ) -> Verdict {
         let found = self.look_at_gates(pool, interned, place, at);
+        self.judge(pool, interned, order, put_back, found, (place, at))
+    }
+
+    /// The same, where it is known what its gates say.
+    pub(crate) fn judge(
+        &self,
+        pool: ScopeNumber,
+        interned: &Interned,
+        order: u64,
+        put_back: bool,
+        found: Result<Option<ServerNumber>, Shut>,
+        (place, at): (u64, Instant),
+    ) -> Verdict {
         let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
         let ahead = queue
             .and_then(|queue| queue.first())

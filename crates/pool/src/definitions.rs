@@ -6,7 +6,7 @@ use crate::command::{
     SERVERS_MAX, ServerDefinition, Settings, StartAction, TITLE_BYTES_MAX, URL_BYTES_MAX,
 };
 use crate::id::{check_id, check_scope_name};
-use crate::job::ServerNumber;
+use crate::job::{ScopeNumber, ServerNumber};
 use crate::launch::{check_params, check_priority, check_targets};
 use crate::limits::{
     AMOUNT_MAX, DURATION_S_MAX, InvalidField, RATE_MAX, WEIGHT_MAX, WINDOW_S_MAX, validate, within,
@@ -386,7 +386,8 @@ impl Pool {
 
     /// Removes an override; where none is, nothing happens.
     pub(crate) fn delete_override(&mut self, name: &str) -> Outcome {
-        if let Some(scope) = self.index.scope_names.get(name).copied() {
+        let scope = self.index.scope_names.get(name).copied();
+        if let Some(scope) = scope.filter(|_| self.override_of(name).is_some()) {
             self.change_override(scope, None);
             self.drop_unused_scope(scope);
         }
@@ -397,9 +398,7 @@ impl Pool {
     pub(crate) fn reset(&mut self, name: &str) -> Result<Outcome, Refusal> {
         check_scope_name("id", name).map_err(Refusal::Invalid)?;
         if let Some(scope) = self.index.scope_names.get(name).copied() {
-            self.close_window(scope);
-            self.settle_rate(scope);
-            self.drop_unused_scope(scope);
+            self.reset_scope(scope);
         }
         Ok(Outcome::Done)
     }
@@ -413,11 +412,20 @@ impl Pool {
             .map(|(number, _)| *number)
             .collect();
         for scope in open {
-            self.close_window(scope);
-            self.settle_rate(scope);
-            self.drop_unused_scope(scope);
+            self.reset_scope(scope);
         }
         Outcome::Done
+    }
+
+    fn reset_scope(&mut self, scope: ScopeNumber) {
+        let (now, row) = (self.now(), self.scopes.get(&scope));
+        let was_open = row.is_some_and(|scope| self.live_window(scope, now).is_some());
+        self.close_window(scope);
+        self.settle_rate(scope);
+        if was_open {
+            self.wake_rate_waiters(scope);
+        }
+        self.drop_unused_scope(scope);
     }
 
     /// Lets overrides go whose time is over (S36).

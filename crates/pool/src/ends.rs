@@ -7,9 +7,7 @@
 use crate::apply::{Answer, cut};
 use crate::command::CODE_NOT_BEGUN;
 use crate::digest::hash_of;
-use crate::job::{
-    Attempt, End, Job, JobNumber, LastAttempt, Note, PutBackCause, ScopeNumber, State,
-};
+use crate::job::{Attempt, End, JobNumber, LastAttempt, Note, PutBackCause, ScopeNumber, State};
 use crate::members::Interned;
 use crate::outcome::{Reason, Refusal};
 use crate::rates::SWEPT_PER_ENTRY_MAX;
@@ -121,7 +119,7 @@ impl Pool {
         let result = stop.map_or(result, Err);
         let retry = interned.rules.retry.and_then(|retry| {
             let job = self.jobs.get(&number)?;
-            retry_of(job, retry, result)
+            retry_of(job.retries, retry, result)
         });
         if let Some((retry, delay_s)) = retry {
             let server = attempt.and_then(|attempt| attempt.server);
@@ -271,8 +269,12 @@ impl Pool {
 }
 
 /// Which retry comes next and after how many seconds, if this end is one that is tried again and
-/// retries are left (S49).
-fn retry_of(job: &Job, retry: Retry, result: Result<i32, Reason>) -> Option<(u32, u64)> {
+/// retries are left; `retries` were had (S49).
+pub(crate) fn retry_of(
+    retries: u32,
+    retry: Retry,
+    result: Result<i32, Reason>,
+) -> Option<(u32, u64)> {
     let Retry {
         amount,
         delay_s,
@@ -285,11 +287,11 @@ fn retry_of(job: &Job, retry: Retry, result: Result<i32, Reason>) -> Option<(u32
             Reason::ServerLost | Reason::NoServer | Reason::LeaseExpired | Reason::TimeLimit
         ),
     };
-    if !again || job.retries >= amount {
+    if !again || retries >= amount {
         return None;
     }
-    let factor = backoff.saturating_pow(job.retries);
+    let factor = backoff.saturating_pow(retries);
     let grown = delay_s.saturating_mul(factor);
     let most = crate::limits::RETRY_DELAY_S_MAX.max(delay_s);
-    Some((job.retries + 1, grown.min(most)))
+    Some((retries + 1, grown.min(most)))
 }

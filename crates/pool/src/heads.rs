@@ -20,7 +20,9 @@
 //! it, and each stretch that moves. All of these count towards the entry's bound but the last,
 //! which are moved whatever the bound, so that no head is left where it need not be.
 //!
-//! Caveat: kinds that stand aside at servers, and weigh more than is left on the server that took a
+//! Caveats: a reset or an override of a bucket has every head that waits there considered (S32,
+//! S33); those of a kind go together, but those that wait alone are touched one by one. Kinds that
+//! stand aside at servers, and weigh more than is left on the server that took a
 //! start, are asked again at each such start for as long as another server has room for them.
 
 use crate::admission::Shut;
@@ -196,6 +198,32 @@ impl Pool {
         }
     }
 
+    /// Heads that wait for the rate of a scope are to be considered at once, also where it is still
+    /// shut: its window was reset (S32).
+    pub(crate) fn wake_rate_waiters(&mut self, scope: ScopeNumber) {
+        let gate = Gate::Rate(scope);
+        for kind in self.index.kinds.waiting_for(gate) {
+            self.move_alike(kind, gate, Gate::Due, None);
+            self.enlist(kind, gate);
+            self.enlist(kind, Gate::Due);
+        }
+        let all = (scope, 0, ScopeNumber(0))..=(scope, u64::MAX, ScopeNumber(u64::MAX));
+        let alone = self.index.rate_waiters.range(all);
+        let alone: Vec<ScopeNumber> = alone.map(|(_, _, pool)| *pool).collect();
+        for pool in alone {
+            self.set_gate(pool, Gate::Due);
+        }
+    }
+
+    /// The same for its rate and its slots: its override has changed (S33).
+    pub(crate) fn wake_all_waiters(&mut self, scope: ScopeNumber) {
+        self.wake_rate_waiters(scope);
+        let head = self.scopes.get(&scope).and_then(|scope| scope.head);
+        if head.is_some_and(|head| head.waits == Waits::Alone(Gate::Slot)) {
+            self.set_gate(scope, Gate::Due);
+        }
+    }
+
     /// The first head that a server has room for is to be considered.
     pub(crate) fn offer_server(&mut self, number: ServerNumber) {
         let Some(server) = self.servers.get(&number) else {
@@ -244,11 +272,9 @@ impl Pool {
     fn is_first_at(&self, source: Source, order: u64, pool: ScopeNumber) -> bool {
         let first = match source {
             Source::Due => {
-                let head = Some(Head {
-                    job: job_of(order),
-                    waits: Waits::Alone(Gate::Due),
-                });
-                return self.scopes.get(&pool).and_then(|scope| scope.head) == head;
+                let head = self.scopes.get(&pool).and_then(|scope| scope.head);
+                let head = head.filter(|head| head.job == job_of(order));
+                return head.is_some_and(|head| self.gate_of(head) == Gate::Due);
             }
             Source::Rate(scope) if self.rate_opening(scope, self.now()) != Opening::Open => None,
             Source::Rate(scope) => self.first_rate_waiter(scope),

@@ -107,7 +107,7 @@ impl Pool {
         if let Waits::InKind(kind) = head.waits {
             self.check_in_kind(pool, job, kind, order_of(head.job, job))?;
         }
-        if head.waits == Waits::Alone(Gate::Due) || !self.index.candidates.is_empty() {
+        if self.gate_of(head) == Gate::Due || !self.index.candidates.is_empty() {
             // Something was left for the next entry.
             return Ok(());
         }
@@ -152,8 +152,8 @@ impl Pool {
         for ((kind, begin), gate) in self.stretches.iter() {
             let known = kinds.get(*kind);
             let begins = known.is_some_and(|it| it.heads.first_from(*begin) == Some(*begin));
-            if !begins || !gate.is_shared_by(ScopeNumber::default()) || last == Some((*kind, *gate))
-            {
+            let may_be = *gate == Gate::Due || gate.is_shared_by(ScopeNumber::default());
+            if !begins || !may_be || last == Some((*kind, *gate)) {
                 return Err(format!("no stretch for {gate:?} begins at {begin}"));
             }
             last = Some((*kind, *gate));

@@ -13,6 +13,9 @@
 //! does. At a gate the first head of each kind is registered in the place of all
 //! ([`Pool::enlist`]), so that rates and servers know one waiter of each kind.
 //!
+//! A kind whose gate was reset or overridden is due as a whole ([`Pool::wake_rate_waiters`]): its first
+//! head is considered for all, in its turn, before the entry ends.
+//!
 //! Invariant: the own gates of a head that waits in a kind are open and its event is there.
 //! Whatever can break this says so: a start in the pool and an override of it
 //! ([`Pool::recheck_own_gates`]), the deletion of an event ([`Pool::part_with_event`]). Such a head
@@ -111,6 +114,15 @@ impl Kinds {
     pub(crate) fn wait_for(&self, gate: Gate) -> bool {
         let all = (gate, KindNumber(0), 0)..=(gate, KindNumber(u64::MAX), u64::MAX);
         self.begins.range(all).next().is_some()
+    }
+
+    /// The kinds whose heads wait for a gate.
+    pub(crate) fn waiting_for(&self, gate: Gate) -> Vec<KindNumber> {
+        let all = (gate, KindNumber(0), 0)..=(gate, KindNumber(u64::MAX), u64::MAX);
+        let kinds = self.begins.range(all).map(|(_, kind, _)| *kind);
+        let mut kinds: Vec<KindNumber> = kinds.collect();
+        kinds.dedup();
+        kinds
     }
 
     /// The first head of a kind that waits for a gate.
@@ -359,6 +371,25 @@ impl Pool {
             }
         }
         moved
+    }
+
+    /// The next head of a kind, after an order, that waits for a gate, with its pool.
+    pub(crate) fn next_alike(
+        &self,
+        kind: KindNumber,
+        gate: Gate,
+        order: u64,
+    ) -> Option<(u64, ScopeNumber)> {
+        let next = self.index.kinds.first_from(kind, order + 1)?;
+        let (_, waits_for) = self.stretch_of(kind, next)?;
+        let next = if waits_for == gate {
+            next
+        } else {
+            let later = (gate, kind, next)..=(gate, kind, u64::MAX);
+            let begin = self.index.kinds.begins.range(later).next()?;
+            begin.2
+        };
+        Some((next, self.jobs.get(&job_of(next))?.pool?))
     }
 
     /// Registers the first of a kind that waits for a gate in the place of all that do.

@@ -19,7 +19,8 @@
 //!   in, [`snapshot`] how they leave and come back, [`digest`] how replicas compare them. Indexes
 //!   are [`sorted`], [`ranked`] or hashed ([`ids`]).
 //! - [`audit`] keeps who changed what.
-//! - [`query`] is for looking, [`why`] says what a job waits for, [`invariants`] for checking.
+//! - [`query`] is for looking, [`outlook`] sees what time alone will bring, [`why`] says what a job
+//!   waits for, [`invariants`] for checking.
 //!
 //! # What costs what
 //!
@@ -58,6 +59,7 @@ mod launch;
 pub mod limits;
 mod members;
 pub mod outcome;
+mod outlook;
 pub mod query;
 mod queue;
 mod ranked;

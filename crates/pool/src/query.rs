@@ -13,7 +13,6 @@ use crate::server::Server;
 use crate::state::Pool;
 use crate::terms::{RateSettings, Terms};
 use crate::time::{Instant, Stamp};
-use crate::window::Opening;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -104,8 +103,6 @@ pub struct WindowView<'a> {
     pub settings: RateSettings,
     /// When it is gone if nothing more starts; none: not while it is overridden.
     pub expires_at: Option<Instant>,
-    /// When one more start is allowed; none: not before something changes.
-    pub next_at: Option<Instant>,
     /// The override in force, if any.
     pub sizes: Option<&'a Override>,
     /// True where a member of the pool carries other settings than the window's own.
@@ -489,11 +486,6 @@ impl Pool {
         let sizes = scope.sizes.as_ref();
         let window = self.live_window(scope, at)?;
         let shown = window.shown(sizes, at, &self.runs)?;
-        let next_at = match window.opening(sizes, at, &self.runs) {
-            Opening::Open => Some(at),
-            Opening::At(at) => Some(at),
-            Opening::Never => None,
-        };
         Some(WindowView {
             name: &scope.name,
             number: window.number,
@@ -501,7 +493,6 @@ impl Pool {
             max: shown.max,
             settings: window.settings.under(sizes),
             expires_at: shown.expires_at,
-            next_at,
             sizes,
             settings_differ: self.index.members.rates_differ(number, window.settings),
         })

@@ -13,6 +13,7 @@ use crate::state::{Pool, Source, Turn};
 use crate::terms::RateSettings;
 use crate::time::Instant;
 use crate::window::{Opening, Window};
+use core::ops::Bound;
 
 /// Most expired windows, rows of closed ones, or finished jobs that one entry sweeps.
 pub(crate) const SWEPT_PER_ENTRY_MAX: usize = 10_000;
@@ -183,8 +184,8 @@ impl Pool {
             self.index.overrides.remove(&number);
         }
         self.settle_rate(number);
-        self.offer_slot(number);
         self.recheck_own_gates(number);
+        self.wake_all_waiters(number);
     }
 
     pub(crate) fn has_rate_waiters(&self, scope: ScopeNumber) -> bool {
@@ -195,12 +196,22 @@ impl Pool {
 
     /// The first head, by order, that waits for a rate, with its pool.
     pub(crate) fn first_rate_waiter(&self, scope: ScopeNumber) -> Option<(u64, ScopeNumber)> {
-        let all = (scope, 0, ScopeNumber(0))..=(scope, u64::MAX, ScopeNumber(u64::MAX));
-        self.index
-            .rate_waiters
-            .range(all)
-            .next()
-            .map(|(_, order, pool)| (*order, *pool))
+        self.rate_waiter_after(scope, None)
+    }
+
+    /// The first registered head after one that was given; of all, where none was.
+    pub(crate) fn rate_waiter_after(
+        &self,
+        scope: ScopeNumber,
+        last: Option<(u64, ScopeNumber)>,
+    ) -> Option<(u64, ScopeNumber)> {
+        let from = match last {
+            Some((order, pool)) => Bound::Excluded((scope, order, pool)),
+            None => Bound::Included((scope, 0, ScopeNumber(0))),
+        };
+        let until = Bound::Included((scope, u64::MAX, ScopeNumber(u64::MAX)));
+        let mut waiters = self.index.rate_waiters.range((from, until));
+        waiters.next().map(|(_, order, pool)| (*order, *pool))
     }
 
     /// Brings the deadlines of a scope's rate up to date, and offers its first waiter if it is

@@ -158,6 +158,10 @@ pub(crate) const fn next_multiple(at: Instant, window_s: u32) -> Instant {
     Instant::from_us((at.us().div_euclid(length) + 1) * length)
 }
 
+/// Where the local boundaries after an instant lie: those that the leader will stamp then. Asked
+/// only to look ahead; what an entry does goes by its stamp.
+pub type Calendar<'a> = &'a dyn Fn(Instant) -> Boundaries;
+
 /// What the leader writes into an entry: the instant, and the local boundaries after it (S36).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Stamp {

@@ -1,26 +1,36 @@
 //! Why a job waits, and what would become of one that is not launched yet.
 //!
 //! Every gate is looked at, open or shut, in the order of S12, with what holds it: the jobs in the
-//! slots, the window with its count, the servers and the room that they lack. The earliest instant
-//! at which the job could start is exact where only time is in the way; where something else has
-//! to happen first there is none.
+//! slots, the window with its count, the servers and the room that they lack, and who comes before
+//! it. The first shut one is what holds the job; the one that it is registered under may be
+//! another (S20), where a gate before that has shut since.
 //!
-//! Caveat: lists of holders and servers are cut at [`SHOWN_MAX`], so that the answer costs the same
-//! however many there are.
+//! The earliest instant is what time alone will bring (see `outlook`): it is exact where nobody
+//! comes before the job, a lower bound where somebody does, and absent where something else has to
+//! happen first. Where time alone brings the end of the job instead, that is said.
+//!
+//! Caveats: lists are cut at [`SHOWN_MAX`], so that the answer costs the same however many jobs,
+//! pools and servers there are. Those who wait for the same servers are not named, and a job behind
+//! others is told the same whatever its place: when it could be considered first. All of it holds
+//! if nothing else happens; a launch, an end, a job that falls due or is put back, a reset or an
+//! override can bring it forward or put it off.
 
+use crate::admission::Shut;
 use crate::command::{Executor, Launch};
 use crate::consideration::Verdict;
-use crate::fleet::Wanted;
+use crate::ends::retry_of;
 use crate::job::{JobNumber, ScopeNumber, State};
 use crate::limits::Mode;
 use crate::members::Interned;
-use crate::outcome::{Refusal, Standing};
+use crate::outcome::{Reason, Refusal, Standing};
+use crate::outlook::{Fate, Outlook};
 use crate::query::WindowView;
 use crate::queue::{job_of, order, order_of};
 use crate::scope::Gate;
 use crate::state::Pool;
-use crate::time::Instant;
-use crate::window::Opening;
+use crate::terms::Bucket;
+use crate::time::{Calendar, Instant};
+use crate::window::overrides_rate;
 use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -43,9 +53,15 @@ pub struct Why<'a> {
     pub waits_for: Option<Gate>,
     /// Its gates in their order (S12); none once it has ended.
     pub gates: Vec<GateView<'a>>,
-    /// The earliest instant at which it could start: exact where only time is in the way. None:
-    /// something else has to happen first, or nothing is known.
+    /// The earliest instant at which it could start. None: something else has to happen first, or
+    /// it will be aborted.
     pub earliest: Option<Instant>,
+    /// True where only time is in the way: it starts then. Else `earliest` is a lower bound:
+    /// somebody comes before it in its queue or at one of its buckets, or its limits are not
+    /// fixed yet (S8).
+    pub is_exact: bool,
+    /// When it will be aborted and with which reason, where time alone brings that.
+    pub aborts: Option<(Instant, Reason)>,
 }
 
 /// One gate as a job sees it.
@@ -70,7 +86,7 @@ pub enum What<'a> {
         amount: Option<u32>,
         /// Some of the jobs that hold the slots, oldest first.
         holders: Vec<&'a str>,
-        /// Until when an override holds the pool, if one does that ends.
+        /// Until when the override of the amount is in force, if there is one that goes by itself.
         held_until: Option<Instant>,
     },
     /// The pool's rate, or a bucket.
@@ -83,6 +99,11 @@ pub enum What<'a> {
         window: Option<Box<WindowView<'a>>>,
         /// Most starts per window: the window's, or what the job would open it with.
         max: u32,
+        /// Until when the override of the rate is in force, if there is one that goes by itself.
+        held_until: Option<Instant>,
+        /// Of a bucket: the heads of other pools that wait for it and come before the job (S20),
+        /// the first of them first.
+        ahead: Vec<&'a str>,
     },
     /// A server with room.
     Server {
@@ -108,26 +129,51 @@ pub struct ServerRoom<'a> {
     pub missing: u32,
 }
 
-impl Pool {
-    /// Why a job stands as it does at `at` (or at the pool's own latest instant, if that is later).
-    #[must_use]
-    pub fn why(&self, id: &str, at: Instant) -> Option<Why<'_>> {
-        let at = at.max(self.now());
-        let number = self.number_of_job(id)?;
-        let job = self.jobs.get(&number)?;
-        let interned = self.interned(job);
-        let mut why = Why {
-            standing: self.standing_of(job),
-            pool: job
-                .unresolved
-                .is_none()
-                .then(|| Pool::pool_name_of(job, &interned).into_owned()),
+/// A job that is followed, launched or not, and from when on.
+struct Followed<'a> {
+    pool: ScopeNumber,
+    name: &'a str,
+    interned: &'a Interned,
+    order: u64,
+    put_back: bool,
+    /// The gate that it waits for, as the head of its queue.
+    gate: Gate,
+    /// When it falls due, if it is delayed.
+    due: Option<Instant>,
+    at: Instant,
+    calendar: Calendar<'a>,
+}
+
+impl Why<'_> {
+    fn new(standing: Standing, pool: Option<String>) -> Self {
+        Why {
+            standing,
+            pool,
             position: None,
             behind: None,
             waits_for: None,
             gates: Vec::new(),
             earliest: None,
-        };
+            is_exact: false,
+            aborts: None,
+        }
+    }
+}
+
+impl Pool {
+    /// Why a job stands as it does at `at` (or at the pool's own latest instant, if that is later).
+    #[must_use]
+    pub fn why(&self, id: &str, at: Instant, calendar: Calendar<'_>) -> Option<Why<'_>> {
+        let at = at.max(self.now());
+        let number = self.number_of_job(id)?;
+        let job = self.jobs.get(&number)?;
+        let interned = self.interned(job);
+        let name = Pool::pool_name_of(job, &interned);
+        let is_fixed = job.unresolved.is_none();
+        let mut why = Why::new(
+            self.standing_of(job),
+            is_fixed.then(|| name.clone().into_owned()),
+        );
         let due = match &job.state {
             State::Delayed { due } => Some(*due),
             State::Queued => None,
@@ -137,9 +183,20 @@ impl Pool {
             why.earliest = due;
             return Some(why);
         };
-        why.gates = self.gate_views(pool, why.pool.as_deref().unwrap_or(""), &interned, at);
-        self.note_place(&mut why, pool, order_of(number, job), due.is_none());
-        why.earliest = self.earliest(&why, due, at);
+        let order = order_of(number, job);
+        self.note_place(&mut why, pool, order, due.is_none());
+        let followed = Followed {
+            pool,
+            name: &name,
+            interned: &interned,
+            order,
+            put_back: job.put_back,
+            gate: why.waits_for.unwrap_or(Gate::Due),
+            due,
+            at,
+            calendar,
+        };
+        self.foretell(&mut why, &followed);
         Some(why)
     }
 
@@ -148,10 +205,15 @@ impl Pool {
     ///
     /// # Errors
     /// What the launch would be refused with.
-    pub fn would(&self, launch: &Launch, at: Instant) -> Result<Why<'_>, Refusal> {
+    pub fn would(
+        &self,
+        launch: &Launch,
+        at: Instant,
+        calendar: Calendar<'_>,
+    ) -> Result<Why<'_>, Refusal> {
         let at = at.max(self.now());
         if let Some(known) = self.job(&launch.id) {
-            return match self.why(&known.job.id, at) {
+            return match self.why(&known.job.id, at, calendar) {
                 Some(why) if known.job.fingerprint == launch.fingerprint() => Ok(why),
                 _ => Err(Refusal::IdConflict),
             };
@@ -159,48 +221,90 @@ impl Pool {
         let number = JobNumber(self.header.last.job + 1);
         let prospect = self.prospect(launch)?;
         let interned = &prospect.interned;
-        let name = prospect.pool_name.clone();
-        let scope = self.index.scope_names.get(&*name).copied();
-        // No scope has number 0: a pool that is not there yet is empty.
-        let pool = scope.unwrap_or_default();
-        let place = order(prospect.priority, number);
-        let due = launch
-            .delay_s
-            .filter(|delay_s| *delay_s > 0)
-            .map(|delay_s| at.plus_s(delay_s));
-        let verdict = self.verdict(pool, interned, place, false, 0, at);
-        let server = |number| {
-            let server = self.servers.get(&number)?;
-            Some(server.definition.id.clone())
+        let name = &*prospect.pool_name;
+        let scope = self.index.scope_names.get(name).copied();
+        let delay_s = launch.delay_s.filter(|delay_s| *delay_s > 0);
+        let mut followed = Followed {
+            // No scope has number 0: a pool that is not there yet is empty.
+            pool: scope.unwrap_or_default(),
+            name,
+            interned,
+            order: order(prospect.priority, number),
+            put_back: false,
+            gate: Gate::Due,
+            due: delay_s.map(|delay_s| at.plus_s(delay_s)),
+            at,
+            calendar,
         };
-        let standing = match verdict {
-            _ if due.is_some() => Standing::Delayed,
-            Verdict::Start(number) => Standing::Starting {
-                attempt: 1,
-                server: number.and_then(server),
-            },
-            Verdict::Queue(_) => Standing::Queued,
-            Verdict::Abort(reason) => Standing::Aborted { reason },
+        let standing = match followed.due {
+            Some(_) => Standing::Delayed,
+            None => self.considered_now(&mut followed),
         };
-        let mut why = Why {
-            gates: self.gate_views(pool, &name, interned, at),
-            pool: Some(name),
-            position: None,
-            behind: None,
-            waits_for: None,
-            earliest: None,
-            standing,
-        };
-        let waits = why.standing == Standing::Queued;
-        self.note_place(&mut why, pool, place, waits);
-        if let Verdict::Queue(shut) = verdict
-            && waits
-            && why.behind.is_none()
-        {
-            why.waits_for = shut.map(|shut| shut.gate);
+        let waits = standing == Standing::Queued;
+        let mut why = Why::new(standing, Some(name.into()));
+        self.note_place(&mut why, followed.pool, followed.order, waits);
+        if waits && why.behind.is_none() {
+            why.waits_for = Some(followed.gate);
         }
-        why.earliest = self.earliest(&why, due, at);
+        self.foretell(&mut why, &followed);
         Ok(why)
+    }
+
+    /// How a job that is launched now stands once it was considered.
+    fn considered_now(&self, it: &mut Followed<'_>) -> Standing {
+        let outlook = self.outlook(it.pool, it.interned, 0, it.at, it.calendar);
+        let found = match outlook.first_shut(it.at) {
+            Some(shut) => Err(shut),
+            None if it.interned.terms.executor == Executor::Caller => Ok(None),
+            None => Ok(self.pick(it.interned, 0)),
+        };
+        match self.judge(it.pool, it.interned, it.order, false, found, (0, it.at)) {
+            Verdict::Start(server) => Standing::Starting {
+                attempt: 1,
+                server: server.and_then(|server| {
+                    let server = self.servers.get(&server)?;
+                    Some(server.definition.id.clone())
+                }),
+            },
+            Verdict::Queue(shut) => {
+                it.gate = shut.map_or(Gate::Due, |shut| shut.gate);
+                Standing::Queued
+            }
+            Verdict::Abort(reason) => {
+                let retry = it.interned.rules.retry;
+                match retry.and_then(|retry| retry_of(0, retry, Err(reason))) {
+                    Some((_, delay_s)) => {
+                        (it.put_back, it.due) = (true, Some(it.at.plus_s(delay_s)));
+                        Standing::Delayed
+                    }
+                    None => Standing::Aborted { reason },
+                }
+            }
+        }
+    }
+
+    /// When a launch like that of an aborted job would not be aborted, from `at` on, if nothing
+    /// else happens. None: that is not known, because something else has to happen first, or
+    /// because others wait who would take what comes.
+    #[must_use]
+    pub fn admits_at(&self, id: &str, at: Instant, calendar: Calendar<'_>) -> Option<Instant> {
+        let at = at.max(self.now());
+        let job = self.jobs.get(&self.number_of_job(id)?)?;
+        let interned = self.interned(job);
+        let name = Pool::pool_name_of(job, &interned);
+        // A pool of its own will be another one.
+        let shared = Some(&*name).filter(|name| !name.starts_with("job:"));
+        let pool = shared.and_then(|name| self.index.scope_names.get(name));
+        let pool = pool.copied().unwrap_or_default();
+        let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
+        if queue.is_some_and(|queue| queue.first().is_some()) {
+            return None;
+        }
+        let outlook = self.outlook(pool, &interned, 0, at, calendar);
+        let admits = outlook.admits_from(at, interned.rules.queue.is_some())?;
+        let mut buckets = outlook.buckets(pool);
+        let contested = buckets.any(|(bucket, _)| self.bucket_waiters(bucket).next().is_some());
+        Some(admits).filter(|admits| *admits == at || !contested)
     }
 
     /// Where a job stands in its queue, and who is before it.
@@ -222,113 +326,143 @@ impl Pool {
             .map(|head| self.gate_of(head));
     }
 
-    /// The latest opening of the gates that are shut, if all of them open by time alone and nobody
-    /// is ahead.
-    fn earliest(&self, why: &Why<'_>, due: Option<Instant>, at: Instant) -> Option<Instant> {
-        if why.behind.is_some() && due.is_none() {
-            return None;
+    /// Notes what the gates of a job say, and what time alone will bring it.
+    fn foretell<'a>(&'a self, why: &mut Why<'a>, it: &Followed<'_>) {
+        let outlook = self.outlook(it.pool, it.interned, 0, it.at, it.calendar);
+        why.gates = self.gate_views(it, &outlook);
+        match why.standing {
+            Standing::Starting { .. } => {
+                (why.earliest, why.is_exact) = (Some(it.at), true);
+                return;
+            }
+            Standing::Delayed | Standing::Queued => {}
+            Standing::Active { .. } | Standing::Complete { .. } | Standing::Aborted { .. } => {
+                return;
+            }
         }
-        let shut = why.gates.iter().filter(|gate| !gate.is_open);
-        shut.map(|gate| gate.opens_at)
-            .try_fold(due.unwrap_or(at), |latest, opens_at| {
-                Some(latest.max(opens_at?))
-            })
+        let from = it.due.map_or(it.at, |due| due.max(it.at));
+        let queue = self.index.scopes.get(&it.pool).map(|known| &known.queue);
+        let first = queue.and_then(|queue| queue.first());
+        if first.is_some_and(|first| first < it.order) {
+            why.earliest = self.earliest_behind_head(it, from);
+            return;
+        }
+        let fate = if it.due.is_some() && !it.put_back {
+            fate_when_due(&outlook, it, from)
+        } else {
+            outlook.fate(from, it.gate, it.put_back)
+        };
+        // Those who wait when it falls due, behind it, may start before.
+        let is_alone = it.due.is_none() || first.is_none();
+        match fate {
+            Fate::Starts(at) => {
+                let contested = self.is_contested(it.pool, &outlook, it.order, it.at, at);
+                why.earliest = Some(at);
+                why.is_exact = is_alone && !contested;
+            }
+            Fate::Aborted(at, reason) => why.aborts = is_alone.then_some((at, reason)),
+            Fate::Waits => {}
+        }
     }
 
-    fn gate_views(
-        &self,
-        pool: ScopeNumber,
-        name: &str,
-        interned: &Interned,
-        at: Instant,
-    ) -> Vec<GateView<'_>> {
-        let rules = &interned.rules;
-        let mut gates = Vec::from([self.slot_view(pool, rules.amount)]);
+    /// When a job could be considered and start at the earliest that waits behind the head of its
+    /// pool: that has to leave before, and takes a slot if it starts.
+    fn earliest_behind_head(&self, it: &Followed<'_>, from: Instant) -> Option<Instant> {
+        let head = self.scopes.get(&it.pool)?.head?;
+        let job = self.jobs.get(&head.job)?;
+        let interned = self.interned(job);
+        let outlook = self.outlook(it.pool, &interned, 0, it.at, it.calendar);
+        let (leaves_at, starts) = match outlook.fate(it.at, self.gate_of(head), job.put_back) {
+            Fate::Starts(at) => (at, 1),
+            Fate::Aborted(at, _) => (at, 0),
+            Fate::Waits => return None,
+        };
+        let outlook = self.outlook(it.pool, it.interned, starts, it.at, it.calendar);
+        outlook.all_open(leaves_at.max(from))
+    }
+
+    fn gate_views(&self, it: &Followed<'_>, outlook: &Outlook) -> Vec<GateView<'_>> {
+        let rules = &it.interned.rules;
+        let over_time = |gate, what| {
+            let opens_at = outlook.opens(gate).next(it.at);
+            GateView {
+                is_open: opens_at == Some(it.at),
+                opens_at: opens_at.filter(|opens_at| *opens_at > it.at),
+                what,
+            }
+        };
+        let slot = self.slot_of(it.pool, rules.amount);
+        let mut gates = Vec::from([over_time(Gate::Slot, slot)]);
         if let Some(settings) = rules.rate {
-            gates.push(self.rate_view(name, rules.mode, settings.rate, at));
+            let rate = self.rate_of(it.name, rules.mode, settings.rate, it.at);
+            gates.push(over_time(Gate::Rate(it.pool), rate));
         }
         for bucket in &rules.buckets {
-            gates.push(self.rate_view(&bucket.name, Some(bucket.mode), bucket.settings.rate, at));
+            // No scope has number 0: nobody was there yet.
+            let number = self.index.scope_names.get(&*bucket.name).copied();
+            let number = number.unwrap_or_default();
+            gates.push(over_time(
+                Gate::Rate(number),
+                self.bucket_of(bucket, number, it),
+            ));
         }
-        if interned.terms.executor == Executor::Server {
-            gates.push(self.server_view(interned));
+        if it.interned.terms.executor == Executor::Server {
+            gates.push(over_time(Gate::Server, self.servers_of(it.interned)));
         }
         gates
     }
 
-    fn slot_view(&self, pool: ScopeNumber, own_amount: u32) -> GateView<'_> {
+    fn slot_of(&self, pool: ScopeNumber, own_amount: u32) -> What<'_> {
         let scope = self.scopes.get(&pool);
-        let running = scope.map_or(0, |scope| scope.running);
         let own = Some(own_amount).filter(|amount| *amount > 0);
-        let amount = scope.map_or(own, |scope| scope.amount_in_force(own_amount));
-        let running_now = self
-            .index
-            .scopes
-            .get(&pool)
-            .map(|known| known.running.iter());
-        let holders = running_now.into_iter().flatten().take(SHOWN_MAX);
+        let known = self.index.scopes.get(&pool);
+        let running = known.map(|known| known.running.iter());
+        let holders = running.into_iter().flatten().take(SHOWN_MAX);
         let holders = holders.filter_map(|number| self.jobs.get(&JobNumber(number)));
         let sizes = scope.and_then(|scope| scope.sizes.as_ref());
-        let held_until = sizes
-            .filter(|sizes| sizes.amount.is_some())
-            .and_then(|it| it.expires_at);
-        let is_open = amount.is_none_or(|amount| running < amount);
-        // Only the end of an override opens a slot by time alone, if the job's own limit is met.
-        let opens_at = held_until.filter(|_| own.is_none_or(|own| running < own));
-        GateView {
-            is_open,
-            opens_at: opens_at.filter(|_| !is_open),
-            what: What::Slot {
-                running,
-                amount,
-                holders: holders.map(|job| &*job.id).collect(),
-                held_until,
-            },
+        What::Slot {
+            running: scope.map_or(0, |scope| scope.running),
+            amount: scope.map_or(own, |scope| scope.amount_in_force(own_amount)),
+            holders: holders.map(|job| &*job.id).collect(),
+            held_until: sizes
+                .filter(|sizes| sizes.amount.is_some())
+                .and_then(|sizes| sizes.expires_at),
         }
     }
 
-    fn rate_view(
-        &self,
-        name: &str,
-        mode: Option<Mode>,
-        own_rate: u32,
-        at: Instant,
-    ) -> GateView<'_> {
-        let number = self.index.scope_names.get(name).copied();
-        let opening = number.map_or(Opening::Open, |number| self.rate_opening(number, at));
+    fn rate_of(&self, name: &str, mode: Option<Mode>, own_rate: u32, at: Instant) -> What<'_> {
         let window = self.window(name, at);
         let sizes = self.override_of(name);
         let max = match &window {
             Some(window) => window.max,
             None => sizes.and_then(|sizes| sizes.count).unwrap_or(own_rate),
         };
-        let ends_at = sizes.and_then(|sizes| sizes.expires_at);
-        GateView {
-            is_open: opening == Opening::Open,
-            opens_at: match opening {
-                Opening::Open => None,
-                Opening::At(opens_at) => Some(opens_at),
-                // Closed by an override: nobody knows how far the window is then.
-                Opening::Never => ends_at.filter(|_| window.is_none()),
-            },
-            what: What::Rate {
-                name: name.into(),
-                mode,
-                window: window.map(Box::new),
-                max,
-            },
+        What::Rate {
+            name: name.into(),
+            mode,
+            window: window.map(Box::new),
+            max,
+            held_until: sizes
+                .filter(|sizes| overrides_rate(Some(sizes)))
+                .and_then(|sizes| sizes.expires_at),
+            ahead: Vec::new(),
         }
     }
 
-    fn server_view(&self, interned: &Interned) -> GateView<'_> {
+    fn bucket_of(&self, bucket: &Bucket, number: ScopeNumber, it: &Followed<'_>) -> What<'_> {
+        let mut what = self.rate_of(&bucket.name, Some(bucket.mode), bucket.settings.rate, it.at);
+        if let What::Rate { ahead, .. } = &mut what {
+            let before = self.bucket_waiters(number);
+            let before = before.take_while(|(order, _)| *order < it.order);
+            let others = before.filter(|(_, pool)| *pool != it.pool).take(SHOWN_MAX);
+            let jobs = others.filter_map(|(order, _)| self.jobs.get(&job_of(order)));
+            *ahead = jobs.map(|job| &*job.id).collect();
+        }
+        what
+    }
+
+    fn servers_of(&self, interned: &Interned) -> What<'_> {
         let weight = interned.rules.weight;
-        let wanted = Wanted {
-            targets: &interned.terms.targets,
-            weight,
-            algo: interned.terms.algo,
-            last_pick: None,
-            place: 0,
-        };
         let targeted = self
             .index
             .fleet
@@ -346,13 +480,27 @@ impl Pool {
                     missing: weight.saturating_sub(room),
                 }
             });
-        GateView {
-            is_open: self.index.fleet.pick(&wanted).is_some(),
-            opens_at: None,
-            what: What::Server {
-                weight,
-                servers: servers.collect(),
-            },
+        What::Server {
+            weight,
+            servers: servers.collect(),
         }
+    }
+}
+
+/// What becomes of a job that falls due and is considered for the first time (S16), where nobody
+/// waits in its pool.
+fn fate_when_due(outlook: &Outlook, it: &Followed<'_>, due: Instant) -> Fate {
+    let rules = &it.interned.rules;
+    let refused = outlook
+        .first_shut(due)
+        .filter(|shut| rules.queue.is_none() && shut.mode.is_none())
+        .filter(|_| !outlook.event_is_missing());
+    let Some(reason) = refused.map(Shut::reason) else {
+        return outlook.fate(due, Gate::Due, false);
+    };
+    match rules.retry.and_then(|it| retry_of(0, it, Err(reason))) {
+        // It is delayed again, and no server comes by time alone.
+        Some(_) => Fate::Waits,
+        None => Fate::Aborted(due, reason),
     }
 }

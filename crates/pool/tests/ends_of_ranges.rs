@@ -7,7 +7,7 @@ use fermata_pool::command::{Claim, Command, Entry, Executor, Launch};
 use fermata_pool::limits::{Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, Style};
 use fermata_pool::outcome::{Outcome, Refusal, Standing};
 use fermata_pool::snapshot::Row;
-use fermata_pool::time::{Instant, Stamp};
+use fermata_pool::time::{Boundaries, Instant, Stamp};
 
 const WEEK_S: u64 = 604_800;
 /// The beginning of a week of UTC, in milliseconds.
@@ -238,7 +238,7 @@ fn rates_and_windows_at_their_ends_open_when_they_should() {
         let late = story.launch("late", 0, bucket("k", count, seconds, style));
         assert!(waits(&late), "{what}: {late:?}");
         let opens = story.now.plus_us(next_us);
-        let why = story.pool.why("late", story.now);
+        let why = story.pool.why("late", story.now, &Boundaries::utc);
         assert_eq!(why.and_then(|why| why.earliest), Some(opens), "{what}");
         for (at, has_started) in [(opens.plus_us(-1), false), (opens, true)] {
             story.now = at;

@@ -8,6 +8,7 @@ use fermata_pool::command::{Claim, Command, Entry, Holder, Launch, ServerDefinit
 use fermata_pool::limits::{JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit, Style};
 use fermata_pool::outcome::{Applied, Standing};
 use fermata_pool::time::{Boundaries, Instant, SECOND_US, Stamp};
+use fermata_pool::why::{SHOWN_MAX, What};
 use std::sync::Arc;
 
 /// Most visits of an entry beside one for each job that starts, per kind of heads: its first head
@@ -215,6 +216,31 @@ fn a_completion_visits_kinds_and_not_heads() {
     // All of them have found a gate shut again and again, as if each had been looked at.
     assert!(world.pool.stats().throttled > 1_000_000);
     world.pool.check_invariants().expect("a whole state");
+}
+
+/// Kinds are merged in the order in which their heads are considered.
+#[test]
+fn why_the_last_of_all_heads_waits_names_the_first_of_them() {
+    let mut world = World::new();
+    world.add_server("s", 10);
+    world.add_heads(2_000, 10, &[("b", 4)]);
+    let last = (0..2_000).rev().find(|number| number * 7 % 13 == 0);
+    let last = format!("j{}", last.expect("one of the lowest priority"));
+    let why = world.pool.why(&last, world.now, &Boundaries::utc);
+    let why = why.expect("it waits");
+    let ahead = why.gates.iter().find_map(|gate| match &gate.what {
+        What::Rate { ahead, .. } => Some(ahead.clone()),
+        _ => None,
+    });
+    let waits = |number: &u64| world.pool.standing(&format!("j{number}")) == Some(Standing::Queued);
+    let first = (0..2_000)
+        .filter(|number| number * 7 % 13 == 12)
+        .filter(waits);
+    let first: Vec<String> = first.take(SHOWN_MAX).map(|it| format!("j{it}")).collect();
+    assert!(
+        !why.is_exact && ahead.expect("a bucket") == first,
+        "{first:?}"
+    );
 }
 
 #[test]

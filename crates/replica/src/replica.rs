@@ -25,7 +25,7 @@ use crate::{
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Holder};
 use fermata_pool::outcome::{Applied, Outcome, Refusal};
-use fermata_pool::time::Instant;
+use fermata_pool::time::{Boundaries, Instant};
 use openraft::async_runtime::WatchReceiver;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -209,6 +209,13 @@ impl Replica {
     #[must_use]
     pub fn now(&self) -> Instant {
         self.inner.core.now()
+    }
+
+    /// The local boundaries after an instant in this member's zone (S24): what the leader will stamp
+    /// then, where the members' zones are the same.
+    #[must_use]
+    pub fn boundaries_after(&self, at: Instant) -> Boundaries {
+        crate::clock::stamp(&self.inner.core.zone, at.us()).boundaries
     }
 
     /// The index of the last entry applied here.

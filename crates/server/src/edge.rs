@@ -7,6 +7,7 @@ use fermata_api::headers::{AGE_MS, APPLIED_INDEX};
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_pool::command::Command;
 use fermata_pool::outcome::Outcome;
+use fermata_pool::time::{Boundaries, Instant};
 use fermata_replica::{Proposed, Replica};
 use http::{HeaderMap, HeaderValue};
 use tokio::sync::watch;
@@ -56,6 +57,11 @@ impl Edge {
             start_actions: StartActions::default(),
             closing,
         }))
+    }
+
+    /// Where local boundaries lie, to look ahead by.
+    pub(crate) fn calendar(&self) -> impl Fn(Instant) -> Boundaries + '_ {
+        |at| self.replica.boundaries_after(at)
     }
 
     /// Has a command committed and applied; a refusal of the pool is the call's.

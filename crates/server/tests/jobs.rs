@@ -5,6 +5,7 @@ mod harness;
 use std::time::Duration;
 
 use axum::body::Body;
+use fermata_api::time::Timestamp;
 use fermata_server::Config;
 use harness::Node;
 use http::Method;
@@ -289,6 +290,100 @@ async fn a_shut_rate_says_when_to_come_back() {
     assert_eq!(started["state"], "starting");
     let free = node.post("/v1/jobs", json!({"delay_s": 1})).await;
     assert_eq!(free.header("ratelimit"), None, "it has no rate");
+}
+
+/// What is told of a pool or bucket under an override that goes by itself: by which an instant is
+/// told too early, by which too late, by which not at all, if its end is not seen.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_told_goes_by_the_end_of_an_override() {
+    let node = harness::alone().await;
+    const HOUR: u64 = 3_600;
+    const WEEK: u64 = 604_800;
+    let rate = |per_seconds: u64, style: &str| json!([{"type": "rate", "key": "KEY", "count": 1, "per_seconds": per_seconds, "style": style}]);
+    // The scope, the limits, the override, after how many seconds it goes, what is answered, and
+    // the seconds after which one more may start.
+    let table = [
+        (
+            "rate:",
+            rate(WEEK, "sliding"),
+            json!({"window_s": 40}),
+            20,
+            "rate_limited",
+            WEEK,
+        ),
+        (
+            "rate:",
+            rate(10, "sliding"),
+            json!({"window_s": WEEK}),
+            60,
+            "rate_limited",
+            60,
+        ),
+        (
+            "rate:",
+            rate(10, "token_bucket"),
+            json!({"window_s": WEEK}),
+            60,
+            "rate_limited",
+            70,
+        ),
+        (
+            "rate:",
+            rate(HOUR, "sliding"),
+            json!({"count": 0}),
+            60,
+            "rate_limited",
+            HOUR,
+        ),
+        (
+            "rate:",
+            rate(10, "sliding"),
+            json!({"count": 0}),
+            60,
+            "rate_limited",
+            60,
+        ),
+        (
+            "cap:",
+            json!([{"type": "job", "amount": 9, "cap_key": "KEY"}]),
+            json!({"amount": 0}),
+            60,
+            "concurrency_limited",
+            60,
+        ),
+    ];
+    for (nth, (scope, limits, sizes, ends_s, code, opens_s)) in table.into_iter().enumerate() {
+        let key = format!("ends-{nth}");
+        let limits: Value =
+            serde_json::from_str(&limits.to_string().replace("KEY", &key)).expect("limits");
+        let launch = json!({"executor": "caller", "limits": limits});
+        let first = node.post("/v1/jobs", launch.clone()).await;
+        assert_eq!(first.status, 201, "{key}");
+        let started = first.json()["started_at"].as_str().map(str::to_owned);
+        let started = started.and_then(|text| Timestamp::parse(&text));
+        let ends_ms = started.expect("an instant").unix_ms() + ends_s * 1_000;
+        let mut sizes = sizes;
+        sizes["expires_at"] = json!(Timestamp::from_unix_ms(ends_ms).to_string());
+        let target = format!("/v1/overrides/{scope}{key}");
+        assert!(node.put(&target, sizes).await.status < 300, "{key}");
+        let refused = node.post("/v1/jobs", launch).await;
+        assert_eq!(refused.outcome(), (429, code.to_owned()), "{key}");
+        // What has passed since the first start is not known, but it is no half of a minute.
+        let told = opens_s - 30..=opens_s + 1;
+        let after = refused.header("retry-after").and_then(|it| it.parse().ok());
+        assert!(
+            after.is_some_and(|after: u64| told.contains(&after)),
+            "{key}: {after:?}"
+        );
+        if scope == "rate:" {
+            let limit = refused.header("ratelimit").expect("a rate");
+            let left = limit.split_once(";t=").and_then(|(_, t)| t.parse().ok());
+            assert!(
+                left.is_some_and(|left: u64| told.contains(&left)),
+                "{key}: {limit}"
+            );
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -28,7 +28,12 @@ pub(crate) struct JobArgs {
 const WHY_HELP: &str = "\
 A job starts when all its gates are open: a slot of its pool, the rate of its pool, each rate
 bucket that it names, and a server with room. The head of a queue waits for one gate at a time;
-all others are shown as well. What is not launched yet: fermata job submit --dry-run
+all others are shown as well, and the first shut one is what holds the job. What is not launched
+yet: fermata job submit --dry-run
+
+The earliest start is exact where only time is in the way, also through the end of an override.
+\"not before\" is a lower bound: others come first, in its queue or at a bucket, or its limits are
+not fixed yet. All of it is what comes if nothing else happens.
 
 Example:
   fermata job why import-2026-03-02";

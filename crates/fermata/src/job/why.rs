@@ -20,13 +20,22 @@ pub(super) fn described(why: &WhyView, screen: Screen) -> String {
         ["GATE", "NOW", "OPENS AT", "BECAUSE"],
         &rows,
     ));
-    let earliest = match why.earliest_at {
-        Some(at) => at.to_string(),
-        None => "not known: something else has to happen first".to_owned(),
-    };
     let name = screen.paint(Tone::Strong, "earliest start");
-    text.push_str(&format!("\n{name}  {earliest}\n"));
+    text.push_str(&format!("\n{name}  {}\n", earliest(why)));
     text
+}
+
+fn earliest(why: &WhyView) -> String {
+    match (why.earliest_at, why.aborts_at) {
+        (Some(at), _) if why.earliest_is_exact == Some(true) => at.to_string(),
+        (Some(at), _) => format!("not before {at}"),
+        (None, Some(at)) => {
+            let reason = why.reason.map(|reason| word(&reason)).unwrap_or_default();
+            format!("never: it will be aborted at {at} ({reason})")
+        }
+        (None, None) if why.state == JobState::Aborted => "never: it would be aborted".to_owned(),
+        (None, None) => "not known: something else has to happen first".to_owned(),
+    }
 }
 
 fn standing(why: &WhyView, screen: Screen) -> String {
@@ -82,6 +91,8 @@ fn row(gate: &GateView) -> [Cell; 4] {
             mode,
             max,
             window,
+            held_until,
+            ahead,
         } => {
             let mut because = match window {
                 Some(window) => counted(window),
@@ -89,6 +100,12 @@ fn row(gate: &GateView) -> [Cell; 4] {
             };
             if let Some(mode) = mode.filter(|_| !gate.open) {
                 because.push_str(&format!("; mode {}", word(&mode)));
+            }
+            if let Some(until) = held_until {
+                because.push_str(&format!("; overridden until {until}"));
+            }
+            if !ahead.is_empty() {
+                because.push_str(&format!("; first {}", ahead.join(", ")));
             }
             (format!("rate {id}"), because)
         }

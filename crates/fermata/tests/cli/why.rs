@@ -47,6 +47,14 @@ fn a_job_says_why_it_waits() {
     let earliest = told["earliest_at"].as_str().expect("an instant");
     let line = format!("earliest start  {earliest}");
     assert!(said.out.contains(&line), "{line:?} is not in {said:?}");
+    cluster.run(&submit("g", rate)).ends(0, "queued");
+    why("g")
+        .ends(0, "; first e")
+        .ends(0, &format!("earliest start  not before {earliest}"));
+    let skip = r#"[{"type": "rate", "key": "mail", "count": 1, "per_seconds": 600, "style": "sliding", "mode": "skip"}]"#;
+    let later = [&submit("h", skip)[..], &["--delay-s", "60"]].concat();
+    cluster.run(&later).ends(0, "delayed");
+    why("h").ends(0, "earliest start  never: it will be aborted at ");
 
     let nobody =
         r#"[{"type": "job", "amount": 9, "cap_key": "n"}, {"type": "queue", "amount": 2}]"#;

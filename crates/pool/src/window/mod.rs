@@ -145,6 +145,20 @@ impl Window {
         }
     }
 
+    /// When the whole of its rate is there again, if nothing more starts in it; none: never under
+    /// this override.
+    pub(crate) fn whole_at(&self, sizes: Option<&Override>, runs: &Runs) -> Option<Instant> {
+        let force = self.settings.under(sizes);
+        match &self.shape {
+            Shape::Fixed(fixed) => Some(fixed.ends_at),
+            Shape::Sliding(_) => {
+                let newest = sliding::newest(self.number, runs)?;
+                Some(newest.plus_us(force.length_us()))
+            }
+            Shape::TokenBucket(bucket) => (force.rate > 0).then(|| bucket.full_at(&force)),
+        }
+    }
+
     /// True once it is gone (S30).
     pub(crate) fn is_expired(&self, sizes: Option<&Override>, now: Instant, runs: &Runs) -> bool {
         self.expires_at(sizes, runs)
@@ -214,7 +228,7 @@ impl Window {
         sizes_before: Option<&Override>,
         sizes: Option<&Override>,
         stamp: &Stamp,
-        runs: &mut Runs,
+        runs: &Runs,
     ) {
         let before = self.settings.under(sizes_before);
         let after = settings.under(sizes);

@@ -3,7 +3,6 @@
 use crate::commands::Answer;
 use crate::history::{Fact, Gate, Lease, Model, Scope};
 use crate::terms;
-use crate::windows::Opening;
 use fermata_pool::Pool;
 use fermata_pool::command::{Claim, Command, Executor};
 use fermata_pool::job::Note;
@@ -173,7 +172,6 @@ fn queues(model: &Model, pool: &Pool) -> Differs {
 }
 
 fn windows(model: &Model, pool: &Pool) -> Differs {
-    let now = model.now();
     let open: Vec<_> = model
         .scopes()
         .into_iter()
@@ -193,12 +191,6 @@ fn windows(model: &Model, pool: &Pool) -> Differs {
         same(what("length"), window.window_s(), found.settings.window_s)?;
         same(what("style"), window.settings.style, found.settings.style)?;
         same(what("expires_at"), window.expires_at(), found.expires_at)?;
-        let next_at = match window.opening() {
-            Opening::Open => Some(now),
-            Opening::At(at) => Some(at),
-            Opening::Never => None,
-        };
-        same(what("next_at"), next_at, found.next_at)?;
     }
     let overrides: Vec<_> = model
         .scopes()

@@ -81,6 +81,8 @@ impl Model {
                     Answer::Refused("invalid_request")
                 }
             }
+            // Where none is, none is removed.
+            Command::DeleteOverride { scope } if self.override_of(scope).is_none() => Answer::Done,
             Command::DeleteOverride { .. } | Command::ResetStats => self.told(command),
             _ => Answer::Done,
         };

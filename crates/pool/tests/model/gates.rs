@@ -30,11 +30,8 @@ fn members<'a>(jobs: &'a [Job<'a>], pool: &'a str) -> impl Iterator<Item = &'a J
         .filter(move |job| job.limits.is_some() && *terms::pool_of(job) == *pool)
 }
 
-/// Whether heads that wait for a rate or slot are considered when its window is reset or its
-/// override changes, even where that leaves it shut.
-const WAKES_AT_SHUT_GATES: bool = false;
-
-/// True where a head of this pool that waits for a gate is considered at once (S32, S33).
+/// True where a head of this pool that waits for a gate is considered at once, though the gate may
+/// still be shut (S32, S33).
 fn wakes(fact: &Fact, gate: &Gate, pool: &str) -> bool {
     let changed = match fact {
         Fact::Reset(scope) => Some(&**scope).filter(|_| *gate != Gate::Slot),
@@ -210,9 +207,7 @@ impl Model {
                 Fact::Queued(other) | Fact::PutBack { job: other, .. } if displaces(other) => {
                     gate = None;
                 }
-                other if WAKES_AT_SHUT_GATES && gate.is_some_and(|it| wakes(other, it, &pool)) => {
-                    gate = None;
-                }
+                other if gate.is_some_and(|it| wakes(other, it, &pool)) => gate = None,
                 _ => {}
             }
         }

@@ -9,7 +9,7 @@
 //!   commands out.
 //! - [`world`] draws stories of what [`draws`] has, [`crowd`] those in which many pools want the
 //!   same few things; [`teller`] makes entries of them; [`compare`] finds what differs,
-//!   [`invariants`] checks the list alone.
+//!   [`invariants`] checks the list alone, and [`foresight`] what is foretold of those who wait.
 //!
 //! Now and then the pool is made anew of the rows of its snapshot: it must go on as it was.
 //!
@@ -26,6 +26,7 @@ mod compare;
 mod crowd;
 mod definitions;
 mod draws;
+mod foresight;
 mod gates;
 mod history;
 mod invariants;
@@ -38,7 +39,8 @@ mod windows;
 mod world;
 
 use fermata_pool::Pool;
-use fermata_pool::command::Entry;
+use fermata_pool::command::{Command, Entry, Launch};
+use fermata_pool::outcome::Standing;
 use fermata_pool::snapshot::{Restore, Row};
 use history::Model;
 use proptest::strategy::Strategy;
@@ -55,6 +57,8 @@ const STORIES: u64 = 700;
 const CROWDS: u64 = 500;
 /// After how many entries each the pool is made anew of its snapshot.
 const ENTRIES_PER_SNAPSHOT: usize = 7;
+/// After how many entries each it is checked what the pool foretells of every job that waits.
+const ENTRIES_PER_FORESIGHT: usize = 25;
 
 /// A story as it is told to both.
 struct Telling {
@@ -87,6 +91,34 @@ impl Telling {
             .and_then(|()| compare::moves(&applied.moves, &self.pool))
             .and_then(|()| compare::openings(&mut self.openings, &self.model, &self.pool))
             .map_err(|fault| format!("{fault}\n{}", self.so_far()))
+    }
+
+    /// Compares what the pool foretells with what would come.
+    fn foresee(&mut self, calendar: foresight::Calendar<'_>) -> Result<(), String> {
+        let index = self.told.len() as u64;
+        let last = self.told.last().and_then(|entry| entry.commands.last());
+        let aborted = last.and_then(|command| match command {
+            Command::Launch(launch) => Some(launch).filter(|it| self.has_aborted(it)),
+            _ => None,
+        });
+        let mut holds = foresight::rates(&self.model, &self.pool, calendar);
+        if let Some(launch) = aborted {
+            let mut retry = || foresight::retry(&mut self.pool, index, calendar, launch);
+            holds = holds.and_then(|()| retry());
+        }
+        if self.told.len().is_multiple_of(ENTRIES_PER_FORESIGHT) {
+            let mut jobs = || foresight::jobs(&mut self.pool, index, calendar);
+            holds = holds.and_then(|()| jobs());
+        }
+        holds.map_err(|fault| format!("{fault}\n{}", self.so_far()))
+    }
+
+    /// True where this launch made the last job, and that was aborted.
+    fn has_aborted(&self, launch: &Launch) -> bool {
+        let standing = self.pool.standing(&launch.id);
+        let jobs = self.model.jobs();
+        let made = jobs.last().is_some_and(|job| job.request == launch);
+        made && matches!(standing, Some(Standing::Aborted { .. }))
     }
 
     fn end(&self) -> Result<usize, String> {
@@ -129,6 +161,7 @@ fn tell(story: &Story) -> Result<usize, String> {
     for turn in &story.turns {
         let entry = teller.entry(turn, &telling.model);
         telling.tell(entry)?;
+        telling.foresee(&|at| teller.stamp(at).boundaries)?;
     }
     telling.end()
 }

@@ -35,7 +35,7 @@ impl Teller {
         }
     }
 
-    fn stamp(&self, at: Instant) -> Stamp {
+    pub(crate) fn stamp(&self, at: Instant) -> Stamp {
         let local = self.zone.boundaries_after(at.us());
         let boundaries = Boundaries {
             second: Instant::from_us(local.second_us),

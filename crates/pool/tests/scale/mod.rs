@@ -1,17 +1,19 @@
 //! A cluster of any size, and the operations whose cost must not grow with it.
 //!
 //! In it, jobs wait in one pool behind the one that runs; as many pools as asked have a window each,
-//! with one start in it; and servers have room, each in one of ten groups. What is done to it is
+//! with one start in it; the heads of as many other pools wait for one bucket; and servers have
+//! room, each in one of ten groups. What is done to it is
 //! done to one job, window or server of many, and leaves the cluster as large as it was.
 
 use fermata_pool::Pool;
 use fermata_pool::command::{
     Claim, Command, Entry, Event, Executor, Holder, Launch, ServerDefinition, Settings,
 };
-use fermata_pool::limits::{Align, JobLimit, Limit, LimitKind, Mode, QueueLimit};
+use fermata_pool::limits::{Align, JobLimit, Limit, LimitKind, Mode, QueueLimit, RateLimit};
 use fermata_pool::outcome::{Applied, Outcome, Standing};
 use fermata_pool::query::JobFilter;
-use fermata_pool::time::{Instant, Stamp};
+use fermata_pool::time::{Boundaries, Instant, Stamp};
+use fermata_pool::why::{GateView, SHOWN_MAX, What, Why};
 
 /// Commands of one entry while a cluster is made.
 const BATCH: usize = 500;
@@ -129,6 +131,38 @@ fn keyed(id: &str, key: &str, window: u64) -> Command {
     }))
 }
 
+/// A launch by a caller into a pool of its own, for one bucket that lets one start a week.
+fn crowded(id: &str) -> Command {
+    let job = JobLimit {
+        cap_key: Some(id.into()),
+        ..JobLimit::default()
+    };
+    let bucket = LimitKind::Rate(RateLimit {
+        key: "crowd".into(),
+        count: 1,
+        per_seconds: u64::from(WEEK_S),
+        style: None,
+        burst: None,
+        mode: Some(Mode::Wait),
+    });
+    let mut limits = limits(job, 100);
+    limits.push(Limit {
+        enabled: true,
+        kind: bucket,
+    });
+    Command::Launch(Box::new(Launch {
+        id: id.into(),
+        limits,
+        executor: Some(Executor::Caller),
+        ..Launch::default()
+    }))
+}
+
+/// The id of a job that waits for that bucket, but the first, which started.
+fn in_crowd(job: usize) -> String {
+    format!("crowd-{job:09}")
+}
+
 fn started(job: &str) -> Command {
     Command::Started {
         job: job.into(),
@@ -163,6 +197,9 @@ impl Cluster {
         };
         cluster.define();
         cluster.open_windows();
+        cluster.in_batches(0..size.pools, |pool| vec![crowded(&in_crowd(pool))]);
+        let first = in_crowd(0);
+        cluster.apply(vec![started(&first), completed(&first)]);
         // The first of them starts, the others wait.
         cluster.in_batches(0..size.jobs + 1, |job| vec![launch(&waiting(job), "one")]);
         cluster.apply(vec![started(&waiting(0))]);
@@ -274,7 +311,7 @@ impl Cluster {
 }
 
 /// What is measured.
-pub(crate) const OPERATIONS: [Operation; 10] = [
+pub(crate) const OPERATIONS: [Operation; 11] = [
     Operation {
         name: "launch that starts on a server",
         prepare: |cluster| vec![launch(&cluster.next_id(), "free")],
@@ -353,9 +390,24 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
         prepare: |_| Vec::new(),
         ask: Some(|cluster| {
             let middle = waiting(cluster.head + cluster.size.jobs / 4);
-            let why = cluster.pool.why(&middle, cluster.now);
+            let why = cluster.pool.why(&middle, cluster.now, &Boundaries::utc);
             let position = why.and_then(|why| why.position);
             assert!(position.is_some_and(|it| it as usize > cluster.size.jobs / 8));
+        }),
+        restore: |_, _| {},
+    },
+    Operation {
+        name: "why the head of a pool waits for a crowded bucket",
+        prepare: |_| Vec::new(),
+        ask: Some(|cluster| {
+            let middle = in_crowd(cluster.size.pools / 2);
+            let why = cluster.pool.why(&middle, cluster.now, &Boundaries::utc);
+            let is_named = |gate: &GateView<'_>| match &gate.what {
+                What::Rate { ahead, .. } => ahead.len() == SHOWN_MAX && !ahead.contains(&&*middle),
+                _ => false,
+            };
+            let names = |why: Why<'_>| why.gates.iter().any(is_named) && !why.is_exact;
+            assert!(why.is_some_and(names));
         }),
         restore: |_, _| {},
     },
@@ -364,7 +416,12 @@ pub(crate) const OPERATIONS: [Operation; 10] = [
         prepare: |_| Vec::new(),
         ask: Some(|cluster| {
             if let Command::Launch(launch) = launch("asked", "free") {
-                assert!(cluster.pool.would(&launch, cluster.now).is_ok());
+                assert!(
+                    cluster
+                        .pool
+                        .would(&launch, cluster.now, &Boundaries::utc)
+                        .is_ok()
+                );
             }
         }),
         restore: |_, _| {},

@@ -9,13 +9,10 @@ use fermata_api::jobs::{
 };
 use fermata_api::problem::{ErrorCode, Problem, RetryWith};
 use fermata_api::query::Page;
-use fermata_pool::Pool;
 use fermata_pool::command::{Command, Launch};
 use fermata_pool::job::JobNumber;
 use fermata_pool::outcome::{Outcome, Refusal};
-use fermata_pool::query::{JobFilter, JobView as Row};
-use fermata_pool::terms::Rules;
-use fermata_pool::time::Instant;
+use fermata_pool::query::JobFilter;
 use http::StatusCode;
 
 use crate::admission::Deadline;
@@ -150,16 +147,14 @@ impl Edge {
         };
         let detail = format!("job {} was aborted: {code}", job.id);
         let mut problem = Problem::new(code, detail);
-        if code == ErrorCode::RateLimited {
-            problem.retry_after_ms = self.replica.read(|pool| {
-                let view = pool.job(&job.id)?;
-                // Not by this node's clock: the leader's last stamp is what the instants go by,
-                // and it never lies ahead of the leader's time.
-                let at = pool.stamp().at;
-                let opens_us = rates_open_at(pool, &view, at)?.since_us(at);
-                Some(u64::try_from(opens_us).unwrap_or(0).div_ceil(1_000))
-            });
-        }
+        problem.retry_after_ms = self.replica.read(|pool| {
+            // Not by this node's clock: the leader's last stamp is what the instants go by, and it
+            // never lies ahead of the leader's time.
+            let at = pool.stamp().at;
+            let admits = pool.admits_at(&job.id, at, &self.calendar())?;
+            let admits_us = u64::try_from(admits.since_us(at)).unwrap_or(0);
+            Some(admits_us.div_ceil(1_000))
+        });
         problem.retry_with = Some(RetryWith::NewId);
         problem.job = Some(Box::new(job));
         Err(problem)
@@ -169,7 +164,7 @@ impl Edge {
     pub(crate) fn launch_answer(&self, job: JobView) -> Response {
         let rate = self.replica.read(|pool| {
             let view = pool.job(&job.id)?;
-            rate_headers::tightest(pool, &view, pool.stamp().at)
+            rate_headers::tightest(pool, &view, pool.stamp().at, &self.calendar())
         });
         let mut response = match self.launched(job) {
             Ok(job) => json(StatusCode::CREATED, &job),
@@ -273,23 +268,4 @@ pub(crate) fn unknown_job(id: &str) -> Problem {
 pub(crate) fn in_batch(mut problem: Problem, place: usize) -> Problem {
     problem.field = problem.field.map(|field| format!("jobs[{place}].{field}"));
     problem
-}
-
-/// When every rate that a job needs allows a start, as things stand; none where that is not known.
-fn rates_open_at(pool: &Pool, view: &Row<'_>, at: Instant) -> Option<Instant> {
-    let rules = Rules::of(&view.terms.limits);
-    let own = rules.rate.and_then(|_| pool.pool_name(view));
-    let mut opens = at;
-    let names = own
-        .into_iter()
-        .chain(rules.buckets.into_iter().map(|bucket| bucket.name.into()));
-    for name in names {
-        if let Some(window) = pool.window(&name, at) {
-            opens = opens.max(window.next_at?);
-        } else if let Some(sizes) = pool.override_of(&name).filter(|it| it.count == Some(0)) {
-            // Closed from above, until the override goes.
-            opens = opens.max(sizes.expires_at?);
-        }
-    }
-    Some(opens)
 }

@@ -23,9 +23,10 @@ pub(crate) async fn get(
     Query(CallQuery { .. }): Query<CallQuery>,
 ) -> Result<Response, Refused> {
     let at = edge.replica.now();
-    let view = edge
-        .replica
-        .read(|pool| pool.pool(&id, at).map(|view| rates::pool(pool, &view, at)));
+    let view = edge.replica.read(|pool| {
+        let view = pool.pool(&id, at)?;
+        Some(rates::pool(pool, &view, (at, &edge.calendar())))
+    });
     let view = view.ok_or_else(|| {
         let detail = format!("no job, window or override knows {id}");
         Problem::new(ErrorCode::UnknownPool, detail)
@@ -42,7 +43,10 @@ pub(crate) async fn list(
     let at = edge.replica.now();
     let pools = edge.replica.read(|pool| {
         let pools = pool.pools(&after, at).take(items_max + 1);
-        pools.map(|view| rates::pool(pool, &view, at)).collect()
+        let calendar = edge.calendar();
+        pools
+            .map(|view| rates::pool(pool, &view, (at, &calendar)))
+            .collect()
     });
     let page = page(pools, items_max, |pool: &PoolView| pool.id.clone());
     Ok(json(StatusCode::OK, &page))
@@ -57,7 +61,10 @@ pub(crate) async fn list_windows(
     let at = edge.replica.now();
     let windows = edge.replica.read(|pool| {
         let windows = pool.windows(&after, at).take(items_max + 1);
-        windows.map(|view| rates::window(&view, at)).collect()
+        let calendar = edge.calendar();
+        windows
+            .map(|view| rates::window(pool, &view, (at, &calendar)))
+            .collect()
     });
     let page = page(windows, items_max, |window: &WindowView| window.id.clone());
     Ok(json(StatusCode::OK, &page))

@@ -12,7 +12,7 @@ use fermata_pool::Pool;
 use fermata_pool::limits::Style;
 use fermata_pool::query::{JobView, WindowView};
 use fermata_pool::terms::{RateSettings, Rules};
-use fermata_pool::time::{Instant, SECOND_US};
+use fermata_pool::time::{Calendar, Instant, SECOND_US};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -27,12 +27,17 @@ pub(crate) struct Rate {
     window_s: u32,
     /// Starts that are left.
     remaining: u32,
-    /// Until the window is as new.
+    /// Until the whole of the rate is there again; an override that goes before is seen.
     resets_in_s: Option<u64>,
 }
 
 /// The rate of the job with the fewest starts left; none where it has no rate.
-pub(crate) fn tightest(pool: &Pool, view: &JobView<'_>, at: Instant) -> Option<Rate> {
+pub(crate) fn tightest(
+    pool: &Pool,
+    view: &JobView<'_>,
+    at: Instant,
+    calendar: Calendar<'_>,
+) -> Option<Rate> {
     let rules = Rules::of(&view.terms.limits);
     let own = rules
         .rate
@@ -40,18 +45,26 @@ pub(crate) fn tightest(pool: &Pool, view: &JobView<'_>, at: Instant) -> Option<R
     let buckets = rules.buckets.into_iter();
     own.into_iter()
         .chain(buckets.map(|bucket| (bucket.name.into(), bucket.settings)))
-        .map(|(name, settings)| match pool.window(&name, at) {
-            Some(window) => Rate::open(name, &window, at),
-            None => {
-                let settings = settings.under(pool.override_of(&name));
-                Rate::unopened(name, &settings)
-            }
+        .map(|(name, settings)| {
+            let resets_at = pool.rate_resets_at(&name, at, calendar);
+            let mut rate = match pool.window(&name, at) {
+                Some(window) => Rate::open(name, &window),
+                None => {
+                    let settings = settings.under(pool.override_of(&name));
+                    Rate::unopened(name, &settings)
+                }
+            };
+            rate.resets_in_s = resets_at.map(|resets_at| {
+                let left_us = u64::try_from(resets_at.since_us(at)).unwrap_or(0);
+                left_us.div_ceil(SECOND_US as u64)
+            });
+            rate
         })
         .min_by_key(|rate| rate.remaining)
 }
 
 impl Rate {
-    fn open(name: String, window: &WindowView<'_>, at: Instant) -> Self {
+    fn open(name: String, window: &WindowView<'_>) -> Self {
         Self {
             name,
             quota: window.max,
@@ -60,10 +73,7 @@ impl Rate {
                 Style::Fixed | Style::Sliding => window.max.saturating_sub(window.count),
                 Style::TokenBucket => window.count,
             },
-            resets_in_s: window.expires_at.map(|expires| {
-                let left_us = u64::try_from(expires.since_us(at)).unwrap_or(0);
-                left_us.div_ceil(SECOND_US as u64)
-            }),
+            resets_in_s: None,
         }
     }
 

@@ -24,8 +24,9 @@ pub(crate) async fn get(
 ) -> Result<Response, Refused> {
     let at = edge.replica.now();
     let view = edge.replica.read(|pool| {
-        pool.why(&id, at)
-            .map(|found| why::why(pool, &id, &found, at))
+        let calendar = edge.calendar();
+        pool.why(&id, at, &calendar)
+            .map(|found| why::why(pool, &id, &found, (at, &calendar)))
     });
     let view = view.ok_or_else(|| unknown_job(&id))?;
     Ok(json(StatusCode::OK, &view))
@@ -65,8 +66,9 @@ impl Edge {
     fn would(&self, launch: &Launch) -> Result<WhyView, Problem> {
         let at = self.replica.now();
         let found = self.replica.read(|pool| {
-            pool.would(launch, at)
-                .map(|found| why::why(pool, &launch.id, &found, at))
+            let calendar = self.calendar();
+            pool.would(launch, at, &calendar)
+                .map(|found| why::why(pool, &launch.id, &found, (at, &calendar)))
         });
         found.map_err(refusals::refusal)
     }

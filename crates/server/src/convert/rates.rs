@@ -11,7 +11,7 @@ use fermata_pool::outcome::Reason;
 use fermata_pool::query;
 use fermata_pool::scope;
 use fermata_pool::terms::{RateSettings, Rules};
-use fermata_pool::time::Instant;
+use fermata_pool::time::{Calendar, Instant};
 
 use super::outward::{align, style, time};
 use super::refusals::reason;
@@ -23,8 +23,12 @@ struct Head<'a> {
     rules: Rules,
 }
 
-/// A pool at an instant.
-pub(crate) fn pool(state: &Pool, view: &query::PoolView<'_>, at: Instant) -> PoolView {
+/// A pool at an instant, by a calendar.
+pub(crate) fn pool(
+    state: &Pool,
+    view: &query::PoolView<'_>,
+    seen: (Instant, Calendar<'_>),
+) -> PoolView {
     let head = view.head.and_then(|(id, gate)| {
         let rules = Rules::of(&state.job(id)?.terms.limits);
         Some(Head { id, gate, rules })
@@ -46,7 +50,7 @@ pub(crate) fn pool(state: &Pool, view: &query::PoolView<'_>, at: Instant) -> Poo
         head: head.map(|head| head.id.to_owned()),
         waits_for: head.and_then(|head| gate(state, head, view.name)),
         r#override: view.sizes.map(overridden),
-        window: view.window.as_ref().map(|shown| window(shown, at)),
+        window: view.window.as_ref().map(|shown| window(state, shown, seen)),
     }
 }
 
@@ -82,8 +86,12 @@ fn rate(settings: &RateSettings, sizes: Option<&command::Override>) -> RateInFor
     }
 }
 
-/// A window at an instant.
-pub(crate) fn window(view: &query::WindowView<'_>, at: Instant) -> WindowView {
+/// A window at an instant, and when it allows one more start by a calendar.
+pub(crate) fn window(
+    pool: &Pool,
+    view: &query::WindowView<'_>,
+    (at, calendar): (Instant, Calendar<'_>),
+) -> WindowView {
     let in_force = rate(&view.settings, view.sizes);
     WindowView {
         id: view.name.to_owned(),
@@ -97,7 +105,7 @@ pub(crate) fn window(view: &query::WindowView<'_>, at: Instant) -> WindowView {
             let left_us = u64::try_from(expires.since_us(at)).unwrap_or(0);
             left_us.div_ceil(1_000)
         }),
-        next_at: view.next_at.map(time),
+        next_at: pool.rate_opens_at(view.name, at, calendar).map(time),
         r#override: view.sizes.map(overridden),
         settings_differ: view.settings_differ,
     }

@@ -4,7 +4,7 @@ use fermata_api::why::{GateKind, GateView, ServerRoom, WhyView};
 use fermata_pool::Pool;
 use fermata_pool::outcome::Standing;
 use fermata_pool::scope::Gate;
-use fermata_pool::time::Instant;
+use fermata_pool::time::{Calendar, Instant};
 use fermata_pool::why::{self, What, Why};
 
 use super::outward::{mode, standing, time};
@@ -12,7 +12,7 @@ use super::rates::window;
 use super::refusals::reason;
 
 /// Why the job of this id stands as it does at an instant, or would.
-pub(crate) fn why(pool: &Pool, id: &str, why: &Why<'_>, at: Instant) -> WhyView {
+pub(crate) fn why(pool: &Pool, id: &str, why: &Why<'_>, seen: (Instant, Calendar<'_>)) -> WhyView {
     let mut shown = WhyView {
         id: id.to_owned(),
         state: standing(&why.standing),
@@ -26,12 +26,23 @@ pub(crate) fn why(pool: &Pool, id: &str, why: &Why<'_>, at: Instant) -> WhyView 
         gates: why
             .gates
             .iter()
-            .map(|view| gate(view, is_waited_for(pool, why.waits_for, &view.what), at))
+            .map(|view| {
+                gate(
+                    pool,
+                    view,
+                    is_waited_for(pool, why.waits_for, &view.what),
+                    seen,
+                )
+            })
             .collect(),
         earliest_at: why.earliest.map(time),
+        earliest_is_exact: why.earliest.map(|_| why.is_exact),
+        aborts_at: why.aborts.map(|(at, _)| time(at)),
     };
     match &why.standing {
-        Standing::Delayed | Standing::Queued => {}
+        Standing::Delayed | Standing::Queued => {
+            shown.reason = why.aborts.map(|(_, why)| reason(why));
+        }
         Standing::Starting { attempt, server } | Standing::Active { attempt, server } => {
             shown.attempt = Some(*attempt);
             shown.server = server.as_deref().map(str::to_owned);
@@ -53,7 +64,12 @@ fn is_waited_for(pool: &Pool, waits_for: Option<Gate>, what: &What<'_>) -> bool 
     }
 }
 
-fn gate(view: &why::GateView<'_>, waited_for: bool, at: Instant) -> GateView {
+fn gate(
+    pool: &Pool,
+    view: &why::GateView<'_>,
+    waited_for: bool,
+    seen: (Instant, Calendar<'_>),
+) -> GateView {
     GateView {
         what: match &view.what {
             What::Slot {
@@ -72,11 +88,17 @@ fn gate(view: &why::GateView<'_>, waited_for: bool, at: Instant) -> GateView {
                 mode: shut,
                 window: open,
                 max,
+                held_until,
+                ahead,
             } => GateKind::Rate {
                 id: name.clone(),
                 mode: shut.map(mode),
                 max: (*max).into(),
-                window: open.as_deref().map(|view| Box::new(window(view, at))),
+                window: open
+                    .as_deref()
+                    .map(|view| Box::new(window(pool, view, seen))),
+                held_until: held_until.map(time),
+                ahead: ahead.iter().map(ToString::to_string).collect(),
             },
             What::Server { weight, servers } => GateKind::Server {
                 weight: (*weight).into(),
