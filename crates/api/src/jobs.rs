@@ -85,7 +85,8 @@ pub struct LaunchRequest {
     /// The job's id; the server gives one where it is absent. It makes a retry harmless (S40).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// The event; a launch without one is a pool of its own (S9).
+    /// The event; a launch without one is a pool of its own (S9). On a launch from a workflow's node:
+    /// absent = the node's event; another one stands for it, with the node's limits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub event: Option<String>,
     /// The priority; absent = the event's.
@@ -122,7 +123,7 @@ pub struct LaunchRequest {
         deserialize_with = "object::optional_by_name"
     )]
     pub workflow: Option<WorkflowNode>,
-    /// Who executes the job; absent = a server (for a workflow: its caller).
+    /// Who executes the job; absent = a server (for a workflow: its caller, and nobody else).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor: Option<Executor>,
     /// The caller's lease in seconds (S46); absent = the settings'.

@@ -123,6 +123,11 @@ impl Definition<'_> {
         self.event
             .is_some_and(|event| event.resolve == ResolveLimits::FirstStart)
     }
+
+    fn is_workflow(&self) -> bool {
+        self.event
+            .is_some_and(|event| event.kind == EventKind::Workflow)
+    }
 }
 
 /// What a launch would come to.
@@ -223,7 +228,13 @@ impl Pool {
         if self.header.unfinished >= u64::from(settings.unfinished_max) {
             return Err(Refusal::ClusterFull);
         }
-        self.definition_of(launch)
+        let definition = self.definition_of(launch)?;
+        if definition.is_workflow() && launch.executor == Some(Executor::Server) {
+            let allowed = "`caller`, or nothing: a workflow is executed by whoever launched it";
+            let wrong = InvalidField::new("executor", "`server`", allowed);
+            return Err(Refusal::Invalid(wrong));
+        }
+        Ok(definition)
     }
 
     /// What a launch would come to, with the definitions of now.
@@ -283,7 +294,7 @@ impl Pool {
         if !first_start {
             check_resolved(&limits)?;
         }
-        let workflow = event.is_some_and(|event| event.kind == EventKind::Workflow);
+        let workflow = definition.is_workflow();
         let targets = launch
             .targets
             .clone()

@@ -269,6 +269,49 @@ async fn a_window_is_shown_and_reset() {
     assert_eq!(node.get("/v1/stats").await.json()["launched"], 0);
 }
 
+/// The limits of a pool are those in force, under an override too (S33).
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_override_of_another_length_is_aligned_to_utc() {
+    let node = harness::alone().await;
+    let limits = json!([
+        {"type": "job", "rate": 1, "window": 60, "cap_key": "k"},
+        {"type": "queue", "amount": 9},
+    ]);
+    let launch = json!({"limits": limits, "executor": "caller"});
+    for _ in 0..2 {
+        node.post("/v1/jobs", launch.clone()).await;
+    }
+    let align = async || {
+        let pool = node.get("/v1/pools/cap:k").await.json();
+        pool["limits"]["rate"]["align"].clone()
+    };
+    assert_eq!(align().await, "local");
+    for (window_s, expected) in [(7, "utc"), (3_600, "local")] {
+        let body = json!({"window_s": window_s});
+        assert_eq!(node.put("/v1/overrides/cap:k", body).await.status, 200);
+        assert_eq!(align().await, expected, "{window_s}");
+    }
+}
+
+/// Nobody executes a workflow but who launched it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_workflow_is_not_launched_for_a_server() {
+    let node = harness::alone().await;
+    let workflow = json!({"type": "workflow", "nodes": [{"id": "n"}]});
+    assert!(node.put("/v1/events/w", workflow).await.status < 300);
+    let launch = json!({"event": "w", "executor": "server"});
+    let refused = node.post("/v1/jobs", launch).await;
+    assert_eq!(refused.outcome(), (400, "invalid_request".to_owned()));
+    assert_eq!(refused.json()["field"], "executor");
+    for launch in [
+        json!({"event": "w"}),
+        json!({"event": "w", "executor": "caller"}),
+    ] {
+        let launched = node.post("/v1/jobs", launch).await;
+        assert_eq!(launched.json()["executor"], "caller");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_cluster_and_the_probes_are_answered() {
     let node = harness::alone().await;

@@ -124,6 +124,9 @@ impl Model {
             return Err("event_disabled");
         }
         let workflow = event.is_some_and(|event| event.kind == EventKind::Workflow);
+        if workflow && launch.executor == Some(Executor::Server) {
+            return Err("invalid_request");
+        }
         let executor = if workflow {
             Executor::Caller
         } else {

@@ -74,15 +74,13 @@ fn gate(state: &Pool, head: &Head<'_>, pool: &str) -> Option<Gate> {
 }
 
 fn rate(settings: &RateSettings, sizes: Option<&command::Override>) -> RateInForce {
-    let count = sizes.and_then(|sizes| sizes.count);
-    let window_s = sizes.and_then(|sizes| sizes.window_s);
+    let in_force = settings.under(sizes);
     RateInForce {
-        count: count.unwrap_or(settings.rate).into(),
-        window_s: window_s.unwrap_or(settings.window_s).into(),
-        style: style(settings.style),
-        align: (settings.style == Style::Fixed).then(|| align(settings.align)),
-        burst: (settings.style == Style::TokenBucket)
-            .then(|| count.unwrap_or(settings.burst).into()),
+        count: in_force.rate.into(),
+        window_s: in_force.window_s.into(),
+        style: style(in_force.style),
+        align: (in_force.style == Style::Fixed).then(|| align(in_force.align)),
+        burst: (in_force.style == Style::TokenBucket).then(|| in_force.burst.into()),
     }
 }
 
