@@ -1,7 +1,5 @@
 //! One round of every story of `scripts/chaos`, each with its load and its audit.
 
-#![expect(clippy::expect_used, reason = "a test that cannot go on says where")]
-
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;

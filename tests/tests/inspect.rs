@@ -117,6 +117,10 @@ async fn a_stopped_or_killed_node_is_told_and_a_running_one_refused() {
     assert_eq!(jobs["starting"], json!(1), "{answer}");
     assert!(jobs["queued"].as_u64() >= Some(8), "{answer}");
     assert_eq!(inspect(&data).await.answer, stopped.answer);
+    let mut within = Command::new(binary());
+    within.arg("inspect").arg(&data).arg("--scratch").arg(&data);
+    let within = within.output().await.expect("the binary runs");
+    assert_eq!(within.status.code(), Some(2));
 
     cluster.start_node(1).await;
     cluster.leader().await;

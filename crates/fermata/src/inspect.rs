@@ -6,6 +6,7 @@ use fermata_replica::ReplicaError;
 use fermata_replica::format::log::{LogId, MemberRecord, Vote};
 use fermata_replica::store::{Inspection, SnapshotFound, inspect};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::error::CommandError;
 use crate::remote::block_on;
@@ -40,14 +41,7 @@ pub(crate) struct InspectArgs {
 }
 
 pub(crate) fn run(args: &InspectArgs, screen: Screen) -> Result<(), CommandError> {
-    let scratch = match &args.scratch {
-        Some(folder) => tempfile::tempdir_in(folder),
-        None => tempfile::tempdir(),
-    };
-    let scratch = scratch.map_err(|source| CommandError::System {
-        doing: "make a folder for the copy; --scratch names another place",
-        source,
-    })?;
+    let scratch = scratch(args)?;
     let looking = async {
         let found = inspect(&args.data, scratch.path()).await;
         found.map_err(|error| refused(error, args))
@@ -59,6 +53,24 @@ pub(crate) fn run(args: &InspectArgs, screen: Screen) -> Result<(), CommandError
         Some(flaw) => Err(CommandError::member(flaw)),
         None => Ok(()),
     }
+}
+
+/// A folder for the copy, which goes when it is dropped; never within the one that is looked at.
+fn scratch(args: &InspectArgs) -> Result<TempDir, CommandError> {
+    let place = args.scratch.clone().unwrap_or_else(std::env::temp_dir);
+    if let (Ok(place), Ok(data)) = (place.canonicalize(), args.data.canonicalize())
+        && place.starts_with(&data)
+    {
+        return Err(CommandError::Setting {
+            name: "--scratch",
+            given: place.display().to_string(),
+            allowed: format!("it must not lie within {}", data.display()),
+        });
+    }
+    tempfile::tempdir_in(place).map_err(|source| CommandError::System {
+        doing: "make a folder for the copy; --scratch names another place",
+        source,
+    })
 }
 
 fn refused(error: ReplicaError, args: &InspectArgs) -> CommandError {

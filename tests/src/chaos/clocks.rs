@@ -10,16 +10,23 @@ use rand::seq::IndexedRandom;
 use super::processes::hand_over;
 use super::stage::Stage;
 
-const STEPS_S: [i64; 4] = [3_600, -3_600, 86_400, -86_400];
+const STEPS_S: [i64; 2] = [3_600, 86_400];
 /// How far a committed start may lie from the real begin of its execution: what a busy machine
 /// needs to begin it, and what was lost at half speed while a clock was behind. A step that was
 /// followed is far more.
 const APART_MAX_US: i64 = 120_000_000;
 
-/// The clock of some node steps; then that node leads; then the clock steps back.
+/// The clock of some node steps forward, and of some node backward.
 pub(super) async fn step(stage: &mut Stage) {
+    for direction in [1, -1] {
+        let step_s = *STEPS_S.choose(&mut stage.random).expect("there are some");
+        step_once(stage, direction * step_s).await;
+    }
+}
+
+/// The clock of some node steps; then that node leads; then the clock steps back.
+async fn step_once(stage: &mut Stage, step_s: i64) {
     let node = stage.any_node();
-    let step_s = *stage.random_step();
     let leader = stage.cluster.leader().await;
     let clock = usize::try_from(node).expect("a small id") - 1;
     stage.clocks[clock].set(step_s);
@@ -32,12 +39,6 @@ pub(super) async fn step(stage: &mut Stage) {
     stage.clocks[clock].set(0);
     stage.did("its clock stepped back");
     stage.goes_on().await;
-}
-
-impl Stage {
-    fn random_step(&mut self) -> &'static i64 {
-        STEPS_S.choose(&mut self.random).expect("there are some")
-    }
 }
 
 /// What was stamped is near the real time.
