@@ -349,6 +349,37 @@ impl Cluster {
         .await;
     }
 
+    /// Lets one more node in, under an id that no node had, and waits until it votes. Answers its id.
+    pub async fn add_node(&mut self) -> u64 {
+        let last = self.nodes.last().expect("there is always one");
+        let (id, place) = (last.id + 1, last.place.clone());
+        let node = Node::new(id, self.folder(), place);
+        self.nodes.push(node);
+        self.start_node(id).await;
+        wait_for(&format!("node {id} votes"), DEADLINE, async || {
+            let view = self.view(id).await?;
+            let leader = self.view(view.leader?).await?;
+            let is_in = leader.nodes.iter().any(|node| node.id == id && node.voter);
+            is_in.then_some(())
+        })
+        .await;
+        id
+    }
+
+    /// Takes a node out of the cluster, dead or alive; its process goes on, and its folder stays.
+    pub async fn remove_node(&self, id: u64) {
+        let client = self.client();
+        wait_for(&format!("node {id} is taken out"), DEADLINE, async || {
+            // Whether it was done is known by the members alone: a leader that is told to take
+            // itself out hands over first.
+            let _ = client.remove_member(id).await;
+            let view = client.cluster().await.ok()?;
+            let is_in = view.nodes.iter().any(|node| node.id == id);
+            (!is_in).then_some(())
+        })
+        .await;
+    }
+
     /// The command that starts the node.
     #[must_use]
     pub fn serve_command(&self, id: u64) -> Command {
@@ -360,12 +391,14 @@ impl Cluster {
         command.args(["--listen", &node.client.to_string()]);
         command.args(["--peer-listen", &node.peer.to_string()]);
         command.arg("--ready-file").arg(&node.ready_file);
-        let first = self.node(1);
-        if id == first.id {
-            command.arg("--bootstrap");
-        } else {
-            command.args(["--join", &first.peer.to_string()]);
-        }
+        // Any that is there shows the way.
+        let running = |node: &&Node| node.id != id && node.process.is_some();
+        let guide = self.nodes.iter().find(running);
+        match guide.or(self.nodes.first().filter(|first| first.id != id)) {
+            None => command.arg("--bootstrap"),
+            Some(_) if id == 1 => command.arg("--bootstrap"),
+            Some(guide) => command.args(["--join", &guide.peer.to_string()]),
+        };
         command.args(&self.options.flags);
         command
     }

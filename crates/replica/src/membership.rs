@@ -13,8 +13,9 @@
 //! removed.
 //!
 //! Caveats: a change passes through a joint membership of two sets of voters. If its leader fails
-//! in between, the next leader finishes it ([`finish_changes`]). A removed member is not told; it
-//! goes on asking for votes and gets none.
+//! in between, the next leader finishes it ([`finish_changes`]). A member that was removed while it
+//! was away learns so when it has heard no leader for a while and asks; until then it asks for votes
+//! and gets none.
 
 use crate::core::Core;
 use crate::driver::HandOver;
@@ -23,9 +24,9 @@ use crate::format::wire::{Answer, Purpose, Request};
 use crate::peer::{Dialer, PeerError};
 use crate::raft::TypeConfig;
 use crate::{FORMAT_LATEST, Leadership, Member, MembershipError, NodeId, ReplicaError};
-use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver;
 use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
+use openraft::{ChangeMembers, ReadPolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::time::Duration;
@@ -48,6 +49,10 @@ const JOINT_LOOK_EVERY: Duration = Duration::from_secs(1);
 const SEEK_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long it waits before it asks again.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// How often a member that is in looks whether anybody leads.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Without a leader for so long, a member asks whether it still belongs to the cluster.
+const LOST_AFTER: Duration = Duration::from_secs(3);
 
 type Changed<T> = Result<T, RaftError<TypeConfig, ClientWriteError<TypeConfig>>>;
 
@@ -323,13 +328,7 @@ pub(crate) async fn announced(
     }
     let known = core.member(member.node);
     let done = match known {
-        None if !join => {
-            let why = format!(
-                "{} does not belong to this cluster: it was removed",
-                member.node
-            );
-            return Answer::Refused { why };
-        }
+        None if !join => return removed(core, member.node).await,
         None => admit(core, &member).await,
         Some(known) if known != member => readdress(core, &member).await,
         Some(_) if has_caught_up(core, member.node) => promote(core, member.node).await,
@@ -343,6 +342,19 @@ pub(crate) async fn announced(
         // It will ask again.
         Err(_) => Answer::Announced { votes: false },
     }
+}
+
+/// What is said to a member that was one once. It gives up by it, so a majority must stand behind it.
+async fn removed(core: &Core, node: NodeId) -> Answer {
+    let confirmed = core.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+    if confirmed.is_err() {
+        return Answer::AskLeader { leader: None };
+    }
+    let why = format!(
+        "member {node} does not belong to this cluster any more: it was removed. Start a node with \
+         an id that was never used and an empty folder in its place"
+    );
+    Answer::Refused { why }
 }
 
 /// Changes how a member is reached.
@@ -441,34 +453,43 @@ async fn ask(
     answer
 }
 
-/// Tells the leader of this member until it is known as it is, and votes. `peers`: whom to ask
-/// while no leader is known; `join`: ask to be let in.
-pub(crate) async fn announce(core: &Core, peers: &[String], join: bool) {
+/// Tells the leader of this member until it is known as it is, and votes; and again whenever it has
+/// heard no leader for a while, as it may have been removed. `peers`: whom it was told to join by.
+pub(crate) async fn announce(core: &Core, peers: &[String]) {
     let mut hint: Option<Member> = None;
     let mut turn = 0;
-    while !is_in(core) {
-        let leader = core.leader().or_else(|| hint.take());
-        let address = match &leader {
-            Some(leader) => Some(&leader.peer),
-            None if peers.is_empty() => None,
-            None => peers.get(turn % peers.len()),
-        };
-        turn += 1;
+    let mut led = Instant::now();
+    loop {
+        if leads(core) || core.other_leader().is_some() {
+            led = Instant::now();
+        }
+        if is_in(core) && led.elapsed() < LOST_AFTER {
+            sleep(LOOK_EVERY).await;
+            continue;
+        }
+        let leader = core.other_leader().or_else(|| hint.take());
+        let address = leader.map(|leader| leader.peer).or_else(|| {
+            let others = others(core, peers);
+            turn += 1;
+            let place = turn % others.len().max(1);
+            others.into_iter().nth(place)
+        });
+        // A log that knows members knew this one: it was let in before.
+        let join = !peers.is_empty() && core.members().nodes().next().is_none();
+        let own = core.own.clone().into();
         match address {
-            Some(_) if leads(core) => {
-                let own = core.own.clone().into();
-                announced(core, own, join, core.format_max).await;
-            }
+            _ if leads(core) => drop(announced(core, own, join, core.format_max).await),
             Some(address) => {
                 let request = Request::Announce {
-                    member: core.own.clone().into(),
+                    member: own,
                     join,
                     format_max: core.format_max,
                 };
-                match ask(&core.dialer, address, None, request).await {
+                match ask(&core.dialer, &address, None, request).await {
                     Ok(Answer::AskLeader { leader }) => hint = leader.map(Into::into),
                     Ok(Answer::Refused { why }) => {
                         tracing::error!(why, "this member is not let in");
+                        core.raft.runtime_config().elect(false);
                         return;
                     }
                     Ok(_) => {}
@@ -479,6 +500,14 @@ pub(crate) async fn announce(core: &Core, peers: &[String], join: bool) {
         }
         sleep(ASK_AGAIN_AFTER).await;
     }
+}
+
+/// The addresses of all who may know who leads.
+fn others(core: &Core, peers: &[String]) -> Vec<String> {
+    let members = core.members();
+    let others = members.nodes().filter(|(node, _)| **node != core.node);
+    let others = others.map(|(_, at)| at.peer.clone());
+    peers.iter().cloned().chain(others).collect()
 }
 
 /// Whether this member votes, and is known as it is reached.

@@ -237,7 +237,7 @@ impl Tasks {
         tokio::spawn(digests::keep_inquiring(Arc::clone(core)));
         let core = Arc::clone(core);
         tokio::spawn(async move {
-            membership::announce(&core, &peers, !peers.is_empty()).await;
+            membership::announce(&core, &peers).await;
         });
     }
 }
