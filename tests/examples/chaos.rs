@@ -13,8 +13,11 @@ struct Given {
 }
 
 fn given(mut words: impl Iterator<Item = String>) -> Result<Given, String> {
-    let name = words.next().ok_or("which story? --list names them")?;
-    let story = Story::named(&name).ok_or_else(|| format!("no such story: {name}; see --list"))?;
+    let name = words
+        .next()
+        .ok_or("which story? scripts/chaos/run --help names them")?;
+    let story = Story::named(&name)
+        .ok_or_else(|| format!("no such story: {name}; see scripts/chaos/run --help"))?;
     let mut given = Given {
         story,
         seconds: 60,
