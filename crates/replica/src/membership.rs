@@ -459,11 +459,15 @@ pub(crate) async fn announce(core: &Core, peers: &[String]) {
     let mut hint: Option<Member> = None;
     let mut turn = 0;
     let mut led = Instant::now();
+    // Who has a log was let in once, and is not let in again after it was removed.
+    let has_log = core.raft.is_initialized().await;
+    let mut join = !peers.is_empty() && has_log.is_ok_and(|has_log| !has_log);
     loop {
         if leads(core) || core.other_leader().is_some() {
             led = Instant::now();
         }
         if is_in(core) && led.elapsed() < LOST_AFTER {
+            join = false;
             sleep(LOOK_EVERY).await;
             continue;
         }
@@ -474,8 +478,6 @@ pub(crate) async fn announce(core: &Core, peers: &[String]) {
             let place = turn % others.len().max(1);
             others.into_iter().nth(place)
         });
-        // A log that knows members knew this one: it was let in before.
-        let join = !peers.is_empty() && core.members().nodes().next().is_none();
         let own = core.own.clone().into();
         match address {
             _ if leads(core) => drop(announced(core, own, join, core.format_max).await),
