@@ -1,5 +1,5 @@
 //! The disk of a node that stands alone: whatever becomes of it, what was answered is there, or the
-//! node says which file is wrong and what to do.
+//! node says which file is wrong and what to do (F23, F24).
 //!
 //! What lies within the files is spoilt byte by byte in `crates/replica/tests/store`; here the
 //! binary is killed, and its file system and its system calls fail.

@@ -16,7 +16,7 @@ use std::time::Duration;
 use turmoil::Sim;
 
 /// How far clocks that are well are apart from the true time, in microseconds.
-pub(crate) const SKEW_US_MAX: i64 = 1_000_000;
+pub(crate) const SKEW_US_MAX: i64 = 2_500_000;
 /// How far a clock jumps at most, in seconds.
 const JUMP_S_MAX: i64 = 86_400;
 /// How long something is wrong, in milliseconds.

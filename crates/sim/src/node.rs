@@ -12,6 +12,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+/// The zones of the nodes, by their numbers: whoever leads stamps by its own, and all must have the
+/// same state all the same (F17).
+const ZONES: [&str; 4] = [
+    "Europe/Berlin",
+    "Asia/Kolkata",
+    "America/Los_Angeles",
+    "Australia/Lord_Howe",
+];
+
 /// Where nodes listen for each other.
 const PEER_PORT: u16 = 7401;
 
@@ -57,13 +66,14 @@ impl Node {
                     .collect(),
             }
         };
+        let zone = ZONES.iter().cycle().nth(self.number as usize - 1)?;
         Some(Config {
             node: self.number,
             data: PathBuf::new(),
             peer_listen: ([0, 0, 0, 0], PEER_PORT).into(),
             peer_advertise: format!("n{}:{PEER_PORT}", self.number),
             client_url: String::new(),
-            time_zone: Zone::built_in("Europe/Berlin").ok()?,
+            time_zone: Zone::built_in(zone).ok()?,
             timing: Timing::Fast,
             start,
             format_max: self.program.format_max(),

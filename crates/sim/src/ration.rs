@@ -1,5 +1,6 @@
 //! Clients of a pool with a rate alone, each of whose operations is recorded with its answer: what
-//! the audit searches for an order of.
+//! the audit searches for an order of. A launch whose answer was lost counts once (F06), and a leader
+//! that was cut off shows no old count (F27).
 
 use crate::clock::true_us;
 use crate::edge::{Answer, Question};

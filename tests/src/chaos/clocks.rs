@@ -2,7 +2,7 @@
 //!
 //! > S36: a clock that jumps never grants a second quota and never stops the pool.
 //!
-//! One clock of three is no majority: whoever leads, what was stamped stays near the real time.
+//! So it went elsewhere (F18). One clock of three is no majority: whoever leads, what was stamped stays near the real time.
 
 use fermata_audit::Begin;
 use rand::seq::IndexedRandom;

@@ -1,5 +1,5 @@
 //! No rolling window has more starts than a sliding rate allows (S27), and no stretch of time more
-//! than a token bucket had (S28).
+//! than a token bucket had (S28), however clocks jump and leaders change (F18).
 
 use super::All;
 use crate::users;

@@ -1,5 +1,6 @@
 //! Every member that applies the same log has the same state, and says the same of every entry
-//! (S37).
+//! (S37): with clocks and zones that differ (F17), and after a snapshot of another was installed
+//! (F22).
 
 use super::All;
 use fermata_pool::outcome::Applied;

@@ -1,4 +1,5 @@
-//! After everything was mended, every job that was launched comes to its end.
+//! After everything was mended, every job that was launched comes to its end: whoever was lost is
+//! found although leadership moved (F09), and nothing stays shut after clocks have jumped (F18).
 
 use super::All;
 
