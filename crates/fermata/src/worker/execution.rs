@@ -2,8 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::pipe;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use fermata_api::bounds::DESCRIPTION_BYTES_MAX;
@@ -15,12 +14,9 @@ use tokio::process::{Child, ChildStdin, Command};
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, info};
 
-use super::group::{self, Group};
 use super::journal::Journal;
-use super::warden::Warden;
+use crate::group::{self, CODE_NOT_RUN, Group, Warden, exit_code};
 
-/// The exit code of an attempt that this worker could not execute, whatever its command.
-const CODE_NOT_BEGUN: i32 = 125;
 /// How long the output of a command that has ended is waited for: a process that left its group
 /// may hold it open for ever.
 const OUTPUT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -52,7 +48,7 @@ impl Execution {
         }
         info!(job = run.offer.job, attempt = run.offer.attempt, "begins");
         let ending = match self.spawn(&run.offer) {
-            Ok((child, output)) => self.attend(child, output, &mut run).await,
+            Ok((child, group, output)) => self.attend(child, group, output, &mut run).await,
             Err(error) => not_begun(&run, &error),
         };
         if let Some(journal) = &self.journal
@@ -66,7 +62,7 @@ impl Execution {
         ending
     }
 
-    fn spawn(&self, offer: &Offer) -> std::io::Result<(Child, Receiver)> {
+    fn spawn(&self, offer: &Offer) -> std::io::Result<(Child, Group, Receiver)> {
         // One pipe for both, so that the tail has them in their order.
         let (reader, writer) = pipe()?;
         let mut command = group::command(&self.command)?;
@@ -75,12 +71,18 @@ impl Execution {
             .stdin(Stdio::piped())
             .stdout(writer.try_clone()?)
             .stderr(writer);
-        let child = command.spawn()?;
-        Ok((child, Receiver::from_owned_fd(reader.into())?))
+        let output = Receiver::from_owned_fd(reader.into())?;
+        let (child, group) = Group::start(command, &self.warden)?;
+        Ok((child, group, output))
     }
 
-    async fn attend(&self, mut child: Child, output: Receiver, run: &mut Run) -> Ending {
-        let group = Group::of(&child, &self.warden);
+    async fn attend(
+        &self,
+        mut child: Child,
+        group: Group,
+        output: Receiver,
+        run: &mut Run,
+    ) -> Ending {
         let mut tail = Tail::new(output);
         let input = feed(child.stdin.take(), &run.offer);
         let waited = {
@@ -101,7 +103,7 @@ impl Execution {
         let _ = timeout(OUTPUT_WAIT_MAX, tail.read()).await;
         match waited {
             Ok(status) => Ending {
-                code: exit_code(status),
+                code: exit_code(status).into(),
                 description: tail.into_description(),
             },
             Err(error) => not_begun(run, &error),
@@ -161,17 +163,11 @@ async fn feed(input: Option<ChildStdin>, offer: &Offer) {
     }
 }
 
-/// The code of the exit, or 128 and the signal, as of a shell.
-pub(crate) fn exit_code(status: ExitStatus) -> i32 {
-    let of_signal = || status.signal().map(|signal| 128 + signal);
-    status.code().or_else(of_signal).unwrap_or(CODE_NOT_BEGUN)
-}
-
 fn not_begun(run: &Run, error: &dyn std::error::Error) -> Ending {
     let (job, attempt) = (&run.offer.job, run.offer.attempt);
     error!(job, attempt, %error, "the worker could not execute an attempt");
     Ending {
-        code: CODE_NOT_BEGUN,
+        code: CODE_NOT_RUN.into(),
         description: Some(format!("the worker could not execute it: {error}")),
     }
 }

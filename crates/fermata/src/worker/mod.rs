@@ -5,9 +5,7 @@
 //! kills a command when the *thread* that started it ends, so that thread must last.
 
 mod execution;
-pub(crate) mod group;
 mod journal;
-pub(crate) mod warden;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -22,13 +20,13 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::error::CommandError;
+use crate::group::{GraceArgs, Warden};
 use crate::logging::LogArgs;
 use crate::remote::{RemoteArgs, block_on};
 use crate::signals::Signals;
 
-pub(crate) use execution::{Execution, exit_code};
+pub(crate) use execution::Execution;
 use journal::Journal;
-pub(crate) use warden::Warden;
 
 /// Which server, and how its jobs are executed.
 #[derive(Debug, clap::Args)]
@@ -82,15 +80,8 @@ pub(crate) struct WorkerArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000)
     )]
     max_jobs: Option<u64>,
-    /// How long a command has to end after SIGTERM, in seconds
-    #[arg(
-        long,
-        env = "FERMATA_GRACE_S",
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=86_400)
-    )]
-    grace_s: u64,
+    #[command(flatten)]
+    grace: GraceArgs,
     /// How long a drain may take, in seconds, before what still runs is stopped; 0 = as long as it
     /// takes
     #[arg(
@@ -131,7 +122,7 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
     let execution = Execution {
         server: args.server,
         command: args.command,
-        grace: Duration::from_secs(args.grace_s),
+        grace: args.grace.time(),
         warden: Warden::start()?,
         journal,
     };

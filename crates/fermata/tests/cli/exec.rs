@@ -95,9 +95,7 @@ fn what_this_program_gives_itself_is_nobody_elses() {
         &["become-command"][..],
         &["become-command", "1"],
         &["become-command", "one", "true"],
-        &["watch-command", "--group", "0"],
-        &["watch-command", "--all", "2"],
-        &["watch-for-worker", "2"],
+        &["watch-commands", "2"],
     ] {
         run(words).ends(2, words[0]);
     }
