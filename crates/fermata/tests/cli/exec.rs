@@ -278,14 +278,17 @@ fn a_dead_cluster_is_what_the_option_says() {
 fn at_a_terminal_the_command_reads_and_is_interrupted_as_ever() {
     let cluster = Cluster::start();
     let exec = format!(
-        "{} exec --key k --max 1 -- sh -c 'echo ready; read line < /dev/tty; \
+        "exec {} exec --key k --max 1 -- sh -c 'echo ready; read line < /dev/tty; \
          trap \"exit 7\" INT; echo got $line; while :; do sleep 0.05; done'",
         env!("CARGO_BIN_EXE_fermata")
     );
     let log = cluster.path("terminal");
     let command = cluster.client();
-    // `script` gives its command a terminal, and types there what it reads.
+    // `script` gives its command a terminal, and types there what it reads. It goes through a shell,
+    // which the keyboard reaches as well: one that stayed would be interrupted itself, and its end
+    // be taken for the command's.
     let mut script = Command::new("script");
+    script.env("SHELL", "/bin/sh");
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => script.env(name, value),
