@@ -21,7 +21,7 @@ use fermata_api::params::Params;
 use fermata_client::{Client, LaunchRequest, Permit, PermitError, PermitOptions};
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::error::CommandError;
@@ -36,6 +36,8 @@ use limits::LimitArgs;
 
 /// How long the end of a permit that was lost is tried to be told.
 const LOST_END_MAX: Duration = Duration::from_secs(1);
+/// How long the end of a permit is tried to be told after a signal.
+const INTERRUPTED_END_MAX: Duration = Duration::from_secs(3);
 /// Most bytes of the command's name that the job shows.
 const PROGRAM_BYTES_MAX: usize = 256;
 const _: () = assert!(PROGRAM_BYTES_MAX < PARAMS_BYTES_MAX);
@@ -69,7 +71,8 @@ What happens when
   this is killed (-9)    the command is killed with it; the slot is free when the lease is over
   this is stopped        (SIGSTOP) beyond its lease: the command is killed before the lease ends.
                          Stopped together with the command, it is killed when it goes on
-  the end cannot be told the exit code is the command's; the slot is free when the lease is over
+  the end cannot be told the exit code is the command's; the slot is free when the lease is over. A
+                         signal leaves it 3 s to be told
 
 Exit codes:
   the command's own; 128+N when it was ended by signal N
@@ -196,9 +199,14 @@ impl ExecArgs {
             let _ = timeout(LOST_END_MAX, permit.complete(code.into())).await;
             return Err(CommandError::PermitLost);
         }
+        let interrupted = async {
+            signals.next().await;
+            // It may be what ended the command: the keyboard's reaches both.
+            sleep(INTERRUPTED_END_MAX).await;
+        };
         tokio::select! {
             ended = permit.complete(code.into()) => tell(ended),
-            _ = signals.next() => warn!("interrupted before the end was told"),
+            () = interrupted => warn!("interrupted before the end was told"),
         }
         Ok(code)
     }

@@ -189,6 +189,26 @@ fn signals_reach_the_command_and_a_second_one_kills() {
     exec.ends(0);
 }
 
+/// Ctrl-C reaches a command at a terminal and its prefix in one moment: the slot is free all the same.
+#[test]
+fn who_is_interrupted_at_the_end_tells_it() {
+    let cluster = Cluster::start();
+    let go = cluster.path("go");
+    let script = format!(
+        "ready; while [ ! -e {} ]; do sleep 0.05; done; exit 6",
+        go.display()
+    );
+    let (mut exec, command) = start(&cluster, "ends", &["--log", "info"], &script);
+    cluster.node.running.signal(Signal::STOP);
+    std::fs::write(&go, "").expect("a file");
+    is_gone(&command);
+    exec.signal(Signal::TERM);
+    cluster.node.running.signal(Signal::CONT);
+    exec.ends(6);
+    assert!(!exec.log().contains("interrupted"), "{}", exec.log());
+    is_free(&cluster);
+}
+
 #[test]
 fn who_is_interrupted_while_it_waits_leaves_the_queue() {
     let cluster = Cluster::start();
