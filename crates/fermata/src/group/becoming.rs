@@ -1,7 +1,10 @@
 //! Becoming a command: why none outlives the process that started it, not by a moment.
 //!
 //! A command is not spawned as it is, but through this program, which asks the kernel to be killed
-//! with its parent and then becomes the command.
+//! with its parent and then becomes the command: at once, or when it is ordered to. A process that
+//! waits for its order is there already when its time comes.
+//!
+//! The order comes on standard input, and is followed there by what the command is to read.
 //!
 //! # Caveats
 //!
@@ -11,7 +14,9 @@
 
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read, stdin};
+use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 
 use tokio::process::Command;
@@ -21,23 +26,36 @@ use crate::error::CommandError;
 /// The subcommand that becomes a command: used by workers and `fermata exec`, not by people.
 pub(crate) const BECOME_COMMAND: &str = "become-command";
 
+/// Says that a command begins at once.
+const AT_ONCE: &str = "--at-once";
+/// Says that it waits for an [`Order`].
+const ORDERED: &str = "--ordered";
+/// Most bytes of an order: far more than the system lets a program be given.
+const ORDER_BYTES_MAX: usize = 4 * 1024 * 1024;
+
 /// What becomes a command.
 #[derive(Debug)]
 pub(crate) struct BecomeArgs<'a> {
     /// Who starts it.
     parent: u32,
+    is_ordered: bool,
     program: &'a OsStr,
     arguments: &'a [OsString],
 }
 
 impl<'a> BecomeArgs<'a> {
-    /// Reads what [`command`] wrote; none where something else did.
+    /// Reads what [`command`] and [`ordered_command`] wrote; none where something else did.
     pub(crate) fn read(words: &'a [OsString]) -> Option<Self> {
-        let [parent, program, arguments @ ..] = words else {
+        let [parent, when, program, arguments @ ..] = words else {
             return None;
         };
         Some(Self {
             parent: parent.to_str()?.parse().ok()?,
+            is_ordered: match when.to_str()? {
+                AT_ONCE => false,
+                ORDERED => true,
+                _ => return None,
+            },
             program,
             arguments,
         })
@@ -49,13 +67,78 @@ impl<'a> BecomeArgs<'a> {
 /// # Errors
 /// This program cannot be found any more.
 pub(crate) fn command(argv: &[OsString]) -> io::Result<Command> {
+    becoming(AT_ONCE, argv)
+}
+
+/// The same, which begins when an [`Order`] was written to its standard input.
+///
+/// # Errors
+/// This program cannot be found any more.
+pub(crate) fn ordered_command(argv: &[OsString]) -> io::Result<Command> {
+    becoming(ORDERED, argv)
+}
+
+fn becoming(when: &str, argv: &[OsString]) -> io::Result<Command> {
     let mut command = Command::new(this_program()?);
     command
         .arg(BECOME_COMMAND)
         .arg(std::process::id().to_string())
+        .arg(when)
         .args(argv)
         .kill_on_drop(true);
     Ok(command)
+}
+
+/// What a command is told in its environment, once it is known.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// Names and values; none: there is no such variable, whatever this process has.
+    variables: Vec<(String, Option<String>)>,
+}
+
+impl Order {
+    /// Sets a variable, or takes it away.
+    pub(crate) fn variable(&mut self, name: &str, value: Option<&str>) -> &mut Self {
+        self.variables
+            .push((name.to_owned(), value.map(str::to_owned)));
+        self
+    }
+
+    /// The length in bytes, and each variable as NAME=VALUE or NAME, with a NUL behind.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut text = String::new();
+        for (name, value) in &self.variables {
+            text.push_str(name);
+            if let Some(value) = value {
+                text.push('=');
+                text.push_str(value);
+            }
+            text.push('\0');
+        }
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
+        [&length.to_le_bytes(), text.as_bytes()].concat()
+    }
+
+    /// Reads an order, and nothing of what follows it.
+    fn read_from(mut input: impl Read) -> io::Result<Self> {
+        let mut length = [0; size_of::<u32>()];
+        input.read_exact(&mut length)?;
+        let length = usize::try_from(u32::from_le_bytes(length)).unwrap_or(usize::MAX);
+        if length > ORDER_BYTES_MAX {
+            return Err(io::Error::other("the order is too long"));
+        }
+        let mut text = vec![0; length];
+        input.read_exact(&mut text)?;
+        let text = String::from_utf8(text).map_err(io::Error::other)?;
+        let mut order = Self::default();
+        for variable in text.split_terminator('\0') {
+            match variable.split_once('=') {
+                Some((name, value)) => order.variable(name, Some(value)),
+                None => order.variable(variable, None),
+            };
+        }
+        Ok(order)
+    }
 }
 
 /// Becomes the command. Comes back only if that failed; what is said of it then is the job's
@@ -71,7 +154,18 @@ pub(crate) fn become_command(args: &BecomeArgs<'_>) -> CommandError {
 fn replace_this(args: &BecomeArgs<'_>) -> io::Result<Infallible> {
     die_with_parent(args.parent)?;
     let mut command = std::process::Command::new(args.program);
-    Err(command.args(args.arguments).exec())
+    command.args(args.arguments);
+    if args.is_ordered {
+        // Not through a buffer: what follows the order is the command's.
+        let input = File::from(stdin().as_fd().try_clone_to_owned()?);
+        for (name, value) in Order::read_from(input)?.variables {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+    }
+    Err(command.exec())
 }
 
 #[cfg(target_os = "linux")]
@@ -103,4 +197,25 @@ pub(super) fn this_program() -> io::Result<std::path::PathBuf> {
 #[cfg(not(target_os = "linux"))]
 pub(super) fn this_program() -> io::Result<std::path::PathBuf> {
     std::env::current_exe()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_as_it_was_written_and_no_further() {
+        let mut order = Order::default();
+        let value = "{\"a\": \"b=c\\né\"}";
+        order
+            .variable("A", Some(value))
+            .variable("B", Some(""))
+            .variable("C", None);
+        for order in [order, Order::default()] {
+            let written = [&order.to_bytes()[..], b"rest"].concat();
+            let mut input = &written[..];
+            assert_eq!(Order::read_from(&mut input).expect("it is whole"), order);
+            assert_eq!(input, b"rest");
+        }
+    }
 }

@@ -25,7 +25,7 @@ use tokio::process::{Child, Command};
 use tokio::time::Instant;
 use tracing::warn;
 
-pub(crate) use becoming::command;
+pub(crate) use becoming::{Order, command, ordered_command};
 pub(crate) use warden::Warden;
 
 /// The exit code of a command that this program could not run.

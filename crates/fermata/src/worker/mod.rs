@@ -6,6 +6,7 @@
 
 mod execution;
 mod journal;
+mod prepared;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -27,6 +28,7 @@ use crate::signals::Signals;
 
 pub(crate) use execution::Execution;
 use journal::Journal;
+pub(crate) use prepared::Processes;
 
 /// Which server, and how its jobs are executed.
 #[derive(Debug, clap::Args)]
@@ -121,9 +123,8 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
     };
     let execution = Execution {
         server: args.server,
-        command: args.command,
+        processes: Processes::new(args.command, Warden::start()?),
         grace: args.grace.time(),
-        warden: Warden::start()?,
         journal,
     };
     let drain_timeout =
@@ -196,6 +197,7 @@ pub(crate) async fn work(
     };
     let incarnation = options.incarnation;
     info!(server = options.server, incarnation, "working");
+    execution.processes.prepare();
     let execution = Arc::new(execution);
     let execute = move |run| {
         let execution = Arc::clone(&execution);

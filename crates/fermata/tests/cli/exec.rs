@@ -94,12 +94,13 @@ fn what_this_program_gives_itself_is_nobody_elses() {
     for words in [
         &["become-command"][..],
         &["become-command", "1"],
-        &["become-command", "one", "true"],
+        &["become-command", "one", "--at-once", "true"],
+        &["become-command", "1", "--later", "true"],
         &["watch-commands", "2"],
     ] {
         run(words).ends(2, words[0]);
     }
-    run(&["become-command", "1", "true"]).ends(126, "is gone");
+    run(&["become-command", "1", "--at-once", "true"]).ends(126, "is gone");
 }
 
 #[test]
