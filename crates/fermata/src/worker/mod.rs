@@ -203,7 +203,7 @@ pub(crate) async fn work(
         let execution = Arc::clone(&execution);
         async move { execution.execute(run).await }
     };
-    let departure = fermata_client::worker::run_by_orders(client, options, execute, orders).await?;
+    let departure = client.worker_by_orders(options, execute, orders).await?;
     match departure {
         Departure {
             stopped: 0,
@@ -232,7 +232,7 @@ async fn register(
         max_jobs: Some(registration.max_jobs.unwrap_or_else(of_machine)),
         enabled: true,
     };
-    let view = fermata_client::worker::register(client, server, &body).await?;
+    let view = client.register_server(server, &body).await?;
     if !view.enabled {
         warn!(server, "the server is disabled: it is given no jobs");
     }
