@@ -502,6 +502,8 @@ where
         has_news
     }
 
+    /// Whether it is settled. One that is settled otherwise as well, by an order to stop what has
+    /// ended, is no reason for a pause.
     fn completion_answered(&mut self, result: &AttemptResult) -> bool {
         match result.error {
             None => {}
@@ -513,7 +515,8 @@ where
             ) => warn!(job = result.job, attempt = result.attempt, %code, "an end was refused"),
             Some(_) => return false,
         }
-        self.ledger.acknowledged(&named(result))
+        self.ledger.acknowledged(&named(result));
+        true
     }
 
     fn confirmation_answered(&mut self, result: &AttemptResult) -> bool {
@@ -568,7 +571,8 @@ where
             .executors
             .get(attempt)
             .is_some_and(|executor| executor.tell(stop));
-        was_dropped || was_told
+        // One that ended while the order was on its way is not named again: no reason for a pause.
+        was_dropped || was_told || !self.ledger.has(attempt)
     }
 
     /// Acts upon the end of the lease.
