@@ -61,9 +61,16 @@ const SAY_AGAIN_MS: u64 = 1_000;
 /// From what wait on, in milliseconds, a poll without reports counts as one that nobody waits for.
 const UNHURRIED_WAIT_MS_MIN: u64 = 1_000;
 
+/// The distance between the instants at which polls end that nobody waits for, in milliseconds:
+/// thousands of them wake the node a few times a second.
+const END_TOGETHER_MS: u32 = 100;
+
 /// What the leader remembers of each server's polls.
-#[derive(Default)]
-pub(crate) struct Polls(Mutex<HashMap<Box<str>, Memory>>);
+pub(crate) struct Polls {
+    /// From when on the instants count at which polls end together.
+    since: Instant,
+    servers: Mutex<HashMap<Box<str>, Memory>>,
+}
 
 /// Of one server's polls, under one claim and incarnation.
 struct Memory {
@@ -152,7 +159,8 @@ pub(crate) async fn poll(
     let until = if has_reports {
         Instant::now()
     } else {
-        held_until(arrived, deadline, heard.lease, body.wait_ms)
+        let until = held_until(arrived, deadline, heard.lease, body.wait_ms);
+        edge.polls.ends(until, is_awaited)
     };
     let news = edge.news(&poll, &place, &mut leadership, until).await?;
     let answer = PollAnswer {
@@ -379,6 +387,24 @@ impl News {
 }
 
 impl Polls {
+    pub(crate) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            servers: Mutex::default(),
+        }
+    }
+
+    /// When a poll ends that may be held until then.
+    fn ends(&self, until: Instant, is_awaited: bool) -> Instant {
+        let distance = Duration::from_millis(END_TOGETHER_MS.into());
+        let held = until.saturating_duration_since(self.since);
+        let beyond = held.as_nanos() % distance.as_nanos();
+        match u64::try_from(beyond) {
+            Ok(beyond) if !is_awaited => until - Duration::from_nanos(beyond),
+            _ => until,
+        }
+    }
+
     /// A poll has come. True where it is the first of its incarnation under this claim.
     fn begin(&self, poll: &Poll, is_there: impl Fn(&str) -> bool) -> bool {
         let mut polls = self.lock();
@@ -439,7 +465,7 @@ impl Polls {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Memory>> {
         // A memory that a panic left half-changed only makes a poll come back earlier or later.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
