@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use fermata_api::servers::ServerBody;
-use fermata_client::worker::{self, Ending, Run, WorkerOptions};
+use fermata_client::worker::{Ending, Run, WorkerOptions};
 use fermata_client::{Client, ClientOptions};
 use fermata_e2e::{Cluster, DEADLINE, load, wait_for};
 use tokio::task::JoinSet;
@@ -51,7 +51,7 @@ async fn main() {
         let own = Client::connect_with(cluster.urls(), own).expect("URLs");
         let execute = |_: Run| async { Ending::default() };
         let options = WorkerOptions::new(server);
-        polling.spawn(worker::run(own, options, execute, std::future::pending()));
+        polling.spawn(async move { own.worker(options, execute, std::future::pending()).await });
     }
     let held = format!("\nfermata_edge_held {workers}\n");
     let metrics = cluster.url(leader, "/metrics");

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use fermata_client::Client;
 use fermata_client::api::servers::ServerBody;
-use fermata_client::worker::{self, Ending, Run, WorkerOptions};
+use fermata_client::worker::{Ending, Run, WorkerOptions};
 use serde::Deserialize;
 
 /// What a job of this worker is told.
@@ -30,7 +30,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         max_jobs: Some(4),
         enabled: true,
     };
-    worker::register(&client, "example", &server).await?;
+    client.register_server("example", &server).await?;
     println!("working; Ctrl-C drains");
     let ctrl_c = async {
         // Without a way to be told it works until it is killed.
@@ -38,7 +38,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
             std::future::pending::<()>().await;
         }
     };
-    worker::run(client, WorkerOptions::new("example"), handle, ctrl_c).await?;
+    client
+        .worker(WorkerOptions::new("example"), handle, ctrl_c)
+        .await?;
     Ok(())
 }
 

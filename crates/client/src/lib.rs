@@ -25,7 +25,7 @@
 //! - *launch* jobs that workers execute: [`Client::launch`], and the other calls of a [`Client`];
 //! - hold a *permit* while this program does something itself: [`Client::permit`], a guard that
 //!   renews itself ([`permit`]);
-//! - be a *worker*, which executes jobs with an async function: [`worker::run`].
+//! - be a *worker*, which executes jobs with an async function: [`Client::worker`] ([`worker`]).
 //!
 //! All of them need a Tokio runtime. The types of the HTTP contract are in [`api`].
 //!

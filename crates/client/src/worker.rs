@@ -46,7 +46,6 @@ use tracing::{error, info, warn};
 use crate::client::{Client, longer, varied};
 use crate::error::ClientError;
 
-pub use registration::register;
 pub use run::{CODE_KILLED, Ending, Run, Stop, StopSignal};
 
 use lease::{Lease, Stage};
@@ -136,77 +135,82 @@ pub enum WorkerError {
     Invalid(ClientError),
 }
 
-/// Executes the jobs of a server until `drain` is ready or the cluster asks it to drain, and then
-/// until nothing is in hand; then it leaves. As [`run_by_orders`], for programs that need no more.
-///
-/// # Errors
-/// As [`run_by_orders`].
-pub async fn run<F, E>(
-    client: Client,
-    options: WorkerOptions,
-    execute: F,
-    drain: impl Future<Output = ()>,
-) -> Result<Departure, WorkerError>
-where
-    F: Fn(Run) -> E,
-    E: Future<Output = Ending> + Send + 'static,
-{
-    let (order, orders) = watch::channel(Order::Work);
-    let mut working = std::pin::pin!(run_by_orders(client, options, execute, orders));
-    tokio::select! {
-        ended = &mut working => return ended,
-        () = drain => order.send_replace(Order::Drain),
-    };
-    working.await
-}
-
-/// Executes the jobs of a server until it is told to end: by `orders`, or by the cluster.
-///
-/// - [`Order::Drain`]: what is confirmed is executed to its end, within
-///   [`WorkerOptions::drain_timeout`]; what was only offered goes back to the cluster.
-/// - [`Order::Stop`], which the end of the drain timeout comes to: executors are told
-///   [`Stop::DrainEnded`]; [`Order::Kill`]: [`Stop::Shutdown`]. Their ends are reported like any
-///   other.
-///
-/// Either way it says at last that it leaves. Where no node answers any more, it does not wait for
-/// one longer than [`REPORT_TIME_MAX`] after the last executor ended, if it was to be quick; a drain
-/// goes on trying until its timeout. An `orders` whose sender is gone gives no further orders.
-///
-/// Dropping the future drops the executors.
-///
-/// # Errors
-/// A newer incarnation took over, or the cluster refuses the polls. That no node answers is no
-/// error: the worker goes on trying.
-pub async fn run_by_orders<F, E>(
-    client: Client,
-    options: WorkerOptions,
-    execute: F,
-    orders: watch::Receiver<Order>,
-) -> Result<Departure, WorkerError>
-where
-    F: Fn(Run) -> E,
-    E: Future<Output = Ending> + Send + 'static,
-{
-    let mut worker = Worker {
-        answer_timeout: client.options().answer_timeout,
-        client,
-        options,
-        execute,
-        ledger: Ledger::default(),
-        tasks: JoinSet::new(),
-        attempts: HashMap::new(),
-        executors: HashMap::new(),
-        lease: None,
-        wait: Duration::ZERO,
-        held: Slot::default(),
-        report: Slot::default(),
-        shutdown: Shutdown::default(),
-    };
-    let result = worker.work(orders).await;
-    if result.is_err() {
-        worker.dismiss().await;
+impl Client {
+    /// Is the worker of a server, which [`Client::register_server`] makes known: executes its jobs
+    /// with an async function until `drain` is ready or the cluster asks it to drain, and then until
+    /// nothing is in hand; then it leaves. As [`Client::worker_by_orders`], for programs that need no
+    /// more.
+    ///
+    /// # Errors
+    /// As [`Client::worker_by_orders`].
+    pub async fn worker<F, E>(
+        &self,
+        options: WorkerOptions,
+        execute: F,
+        drain: impl Future<Output = ()>,
+    ) -> Result<Departure, WorkerError>
+    where
+        F: Fn(Run) -> E,
+        E: Future<Output = Ending> + Send + 'static,
+    {
+        let (order, orders) = watch::channel(Order::Work);
+        let mut working = std::pin::pin!(self.worker_by_orders(options, execute, orders));
+        tokio::select! {
+            ended = &mut working => return ended,
+            () = drain => order.send_replace(Order::Drain),
+        };
+        working.await
     }
-    result
+
+    /// Executes the jobs of a server until it is told to end: by `orders`, or by the cluster.
+    ///
+    /// - [`Order::Drain`]: what is confirmed is executed to its end, within
+    ///   [`WorkerOptions::drain_timeout`]; what was only offered goes back to the cluster.
+    /// - [`Order::Stop`], which the end of the drain timeout comes to: executors are told
+    ///   [`Stop::DrainEnded`]; [`Order::Kill`]: [`Stop::Shutdown`]. Their ends are reported like any
+    ///   other.
+    ///
+    /// Either way it says at last that it leaves. Where no node answers any more, it does not wait for
+    /// one longer than [`REPORT_TIME_MAX`] after the last executor ended, if it was to be quick; a
+    /// drain goes on trying until its timeout. An `orders` whose sender is gone gives no further
+    /// orders.
+    ///
+    /// Dropping the future drops the executors.
+    ///
+    /// # Errors
+    /// A newer incarnation took over, or the cluster refuses the polls. That no node answers is no
+    /// error: the worker goes on trying.
+    pub async fn worker_by_orders<F, E>(
+        &self,
+        options: WorkerOptions,
+        execute: F,
+        orders: watch::Receiver<Order>,
+    ) -> Result<Departure, WorkerError>
+    where
+        F: Fn(Run) -> E,
+        E: Future<Output = Ending> + Send + 'static,
+    {
+        let mut worker = Worker {
+            answer_timeout: self.options().answer_timeout,
+            client: self.clone(),
+            options,
+            execute,
+            ledger: Ledger::default(),
+            tasks: JoinSet::new(),
+            attempts: HashMap::new(),
+            executors: HashMap::new(),
+            lease: None,
+            wait: Duration::ZERO,
+            held: Slot::default(),
+            report: Slot::default(),
+            shutdown: Shutdown::default(),
+        };
+        let result = worker.work(orders).await;
+        if result.is_err() {
+            worker.dismiss().await;
+        }
+        result
+    }
 }
 
 struct Worker<F> {
@@ -498,6 +502,8 @@ where
         has_news
     }
 
+    /// Whether it is settled. One that is settled otherwise as well, by an order to stop what has
+    /// ended, is no reason for a pause.
     fn completion_answered(&mut self, result: &AttemptResult) -> bool {
         match result.error {
             None => {}
@@ -509,7 +515,8 @@ where
             ) => warn!(job = result.job, attempt = result.attempt, %code, "an end was refused"),
             Some(_) => return false,
         }
-        self.ledger.acknowledged(&named(result))
+        self.ledger.acknowledged(&named(result));
+        true
     }
 
     fn confirmation_answered(&mut self, result: &AttemptResult) -> bool {
@@ -564,7 +571,8 @@ where
             .executors
             .get(attempt)
             .is_some_and(|executor| executor.tell(stop));
-        was_dropped || was_told
+        // One that ended while the order was on its way is not named again: no reason for a pause.
+        was_dropped || was_told || !self.ledger.has(attempt)
     }
 
     /// Acts upon the end of the lease.

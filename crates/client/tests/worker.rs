@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use fake::{Asked, DEADLINE, FakeNode, soon};
 use fermata_client::worker::{
-    self, CODE_KILLED, Departure, Ending, Order, Run, Stop, WorkerError, WorkerOptions,
+    CODE_KILLED, Departure, Ending, Order, Run, Stop, WorkerError, WorkerOptions,
 };
 use fermata_client::{Client, ClientOptions};
 use serde_json::{Value, json};
@@ -57,7 +57,7 @@ impl Bench {
             drain_timeout,
             ..WorkerOptions::new("s1")
         };
-        let worker = worker::run_by_orders(client, options, execute, given);
+        let worker = async move { client.worker_by_orders(options, execute, given).await };
         Self {
             node,
             runs,
@@ -597,7 +597,7 @@ async fn an_executor_that_panics_is_an_end() {
         assert_ne!(run.offer.job, "j", "a fault of the executor");
         Ending::default()
     };
-    let worker = tokio::spawn(worker::run(client, options, execute, pending()));
+    let worker = tokio::spawn(async move { client.worker(options, execute, pending()).await });
     let (_sender, runs) = mpsc::channel(RUNS_MAX);
     let mut bench = Bench {
         node,

@@ -10,12 +10,13 @@ use tempfile::TempDir;
 use tokio::sync::watch;
 
 use crate::error::CommandError;
+use crate::group::Warden;
 use crate::logging::LogArgs;
 use crate::node::{self, Addresses};
 use crate::remote::RemoteArgs;
 use crate::screen::{Screen, Tone};
 use crate::settings::{Given, LISTEN_DEFAULT, PEER_LISTEN_DEFAULT};
-use crate::worker::{self, Execution, Registration, Warden, Worker};
+use crate::worker::{self, Execution, Processes, Registration, Worker};
 
 /// The worker's server.
 const SERVER: &str = "dev";
@@ -72,9 +73,8 @@ pub(crate) fn run(args: DevArgs, screen: Screen) -> Result<(), CommandError> {
     }
     let execution = Execution {
         server: SERVER.to_owned(),
-        command,
+        processes: Processes::new(command, Warden::start()?),
         grace: GRACE,
-        warden: Warden::start()?,
         journal: None,
     };
     let registration = Registration {

@@ -1,4 +1,4 @@
-//! Subcommands that this program gives itself: what becomes a command, and what watches over one.
+//! Subcommands that this program gives itself: what becomes a command, and what watches over them.
 //!
 //! They stand between a start and its command, so they are recognised before the command line for
 //! people is even described: that takes longer than starting a process. Each takes its words in the
@@ -8,38 +8,30 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use crate::error::CommandError;
-use crate::exec;
-use crate::worker::{group, warden};
+use crate::group::{becoming, warden};
 
 /// Does what the words after the program's name say, if they are such a subcommand; none where they
 /// are somebody else's.
 pub(crate) fn run(words: &[OsString]) -> Option<Result<ExitCode, CommandError>> {
     let (name, arguments) = words.split_first()?;
     Some(match name.to_str()? {
-        group::BECOME_COMMAND => become_command(arguments),
-        exec::WATCH_COMMAND => watch_command(arguments),
-        warden::WATCH_FOR_WORKER => watch_for_worker(arguments),
+        becoming::BECOME_COMMAND => become_command(arguments),
+        warden::WATCH_COMMANDS => watch_commands(arguments),
         _ => return None,
     })
 }
 
 fn become_command(arguments: &[OsString]) -> Result<ExitCode, CommandError> {
-    let args = group::BecomeArgs::read(arguments);
-    let args = args.ok_or_else(|| unread(group::BECOME_COMMAND, arguments))?;
-    Err(group::become_command(&args))
+    let args = becoming::BecomeArgs::read(arguments);
+    let args = args.ok_or_else(|| unread(becoming::BECOME_COMMAND, arguments))?;
+    Err(becoming::become_command(&args))
 }
 
-fn watch_command(arguments: &[OsString]) -> Result<ExitCode, CommandError> {
-    let args = exec::WatchArgs::read(arguments);
-    exec::watch(args.ok_or_else(|| unread(exec::WATCH_COMMAND, arguments))?)
-}
-
-fn watch_for_worker(arguments: &[OsString]) -> Result<ExitCode, CommandError> {
+fn watch_commands(arguments: &[OsString]) -> Result<ExitCode, CommandError> {
     if !arguments.is_empty() {
-        return Err(unread(warden::WATCH_FOR_WORKER, arguments));
+        return Err(unread(warden::WATCH_COMMANDS, arguments));
     }
-    warden::watch();
-    Ok(ExitCode::SUCCESS)
+    warden::watch()
 }
 
 fn unread(name: &'static str, arguments: &[OsString]) -> CommandError {

@@ -16,6 +16,7 @@ mod dev;
 mod error;
 mod event;
 mod exec;
+mod group;
 mod hidden;
 mod inspect;
 mod job;

@@ -23,7 +23,7 @@ use crate::{
     ReplicaError, Status, membership,
 };
 use fermata_pool::Pool;
-use fermata_pool::command::{Command, Holder};
+use fermata_pool::command::{COMMANDS_PER_ENTRY_MAX, Command, Holder};
 use fermata_pool::outcome::{Applied, Outcome, Refusal};
 use fermata_pool::time::{Boundaries, Instant};
 use openraft::async_runtime::WatchReceiver;
@@ -253,13 +253,7 @@ impl Replica {
     /// # Errors
     /// As [`Replica::server_heard`].
     pub async fn server_heard_unhurried(&self, holder: Holder) -> Result<ServerLease, HeardError> {
-        let is_online = {
-            let leases = self.inner.core.leases();
-            leases
-                .as_ref()
-                .is_some_and(|leases| leases.has_online(&holder))
-        };
-        let hurry = if is_online {
+        let hurry = if self.has_online(&holder) {
             Hurry::None
         } else {
             Hurry::AtOnce
@@ -267,22 +261,64 @@ impl Replica {
         self.server_renewed(holder, hurry).await
     }
 
+    /// A server's worker was heard, with commands that it brings: an outcome for each, in order. What
+    /// is committed for a worker that is known confirms this leader as well as a question to the
+    /// majority would, so that it costs one round trip and not two. Without commands it is
+    /// [`Replica::server_heard`].
+    ///
+    /// # Errors
+    /// See [`HeardError`]; nothing was renewed, but some of the commands may have been carried out.
+    pub async fn server_reported(
+        &self,
+        holder: Holder,
+        commands: Vec<Command>,
+    ) -> Result<(ServerLease, Vec<Outcome>), HeardError> {
+        if commands.is_empty() {
+            return Ok((self.server_heard(holder).await?, Vec::new()));
+        }
+        // What a worker brings that is not known, or not any more, must not go before it.
+        if !self.has_online(&holder) {
+            self.server_heard(holder.clone()).await?;
+        }
+        let arrived_us = self.inner.core.time.monotonic_us();
+        let mut outcomes = Vec::with_capacity(commands.len());
+        let mut commands = commands.into_iter().peekable();
+        while commands.peek().is_some() {
+            let some = commands.by_ref().take(COMMANDS_PER_ENTRY_MAX).collect();
+            outcomes.extend(self.propose_all(some).await?.outcomes);
+        }
+        let lease = self.server_confirmed(holder, arrived_us).await?;
+        Ok((lease, outcomes))
+    }
+
+    /// Whether a renewal of this very worker was committed under this claim, and it is online.
+    fn has_online(&self, holder: &Holder) -> bool {
+        let leases = self.inner.core.leases();
+        let is_seen = leases
+            .as_ref()
+            .is_some_and(|leases| leases.has_online(holder));
+        drop(leases);
+        is_seen && self.read(|pool| stands(pool, holder))
+    }
+
     async fn server_renewed(
         &self,
         holder: Holder,
         hurry: Hurry,
     ) -> Result<ServerLease, HeardError> {
-        let core = &self.inner.core;
-        let arrived_us = core.time.monotonic_us();
+        let arrived_us = self.inner.core.time.monotonic_us();
         self.confirmed(hurry).await?;
-        let (lease, stands) = self.read(|pool| {
-            let row = pool.server(&holder.server);
-            let stands = row.is_some_and(|row| {
-                row.online && row.incarnation.as_ref() == Some(&holder.incarnation)
-            });
-            (ServerLease::of(pool), stands)
-        });
-        let renewal = match core.leases().as_mut() {
+        self.server_confirmed(holder, arrived_us).await
+    }
+
+    /// Notes a worker's renewal that arrived then, and after which a majority confirmed this leader.
+    async fn server_confirmed(
+        &self,
+        holder: Holder,
+        arrived_us: i64,
+    ) -> Result<ServerLease, HeardError> {
+        let (lease, stands) = self.read(|pool| (ServerLease::of(pool), stands(pool, &holder)));
+        let renewal = match self.inner.core.leases().as_mut() {
             Some(leases) => leases.hear_server(&holder, arrived_us, stands),
             None => return Err(self.not_leader().into()),
         };
@@ -503,6 +539,12 @@ impl Replica {
         let acted = self.inner.runtime.spawn(act).await;
         acted.unwrap_or(Err(MembershipError::Unknown))
     }
+}
+
+/// Whether the pool has this very incarnation of a worker, online.
+fn stands(pool: &Pool, holder: &Holder) -> bool {
+    pool.server(&holder.server)
+        .is_some_and(|row| row.online && row.incarnation.as_ref() == Some(&holder.incarnation))
 }
 
 /// What was proposed must have been done.

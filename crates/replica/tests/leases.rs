@@ -66,6 +66,61 @@ async fn only_the_first_renewal_under_a_claim_is_written() {
     );
 }
 
+/// What a worker brings is its renewal as well; but not before the worker itself is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn reports_renew_the_lease_of_who_brings_them() {
+    let cluster = Cluster::of(3).await;
+    propose(&cluster, &server("s1")).await;
+    let leader = cluster.leader().await;
+    let reported = |incarnation: &str, job: &str| {
+        let from = Holder {
+            incarnation: incarnation.into(),
+            ..holder("s1")
+        };
+        let started = Command::Started {
+            job: job.into(),
+            attempt: 1,
+            from: Some(from.clone()),
+        };
+        let leader = leader.clone();
+        async move { leader.server_reported(from, vec![started]).await }
+    };
+    let written = || leader.status().last_log.unwrap_or(0);
+    let before = written();
+    let (lease, outcomes) = reported("i1", "nobody").await.expect("it is heard");
+    assert_eq!(lease.whole(), Duration::from_secs(150));
+    assert_eq!(outcomes, [Outcome::Refused(Refusal::UnknownJob)]);
+    assert!(online(&leader, "s1"));
+    assert_eq!(
+        written() - before,
+        2,
+        "its first renewal, and what it brings"
+    );
+
+    propose(&cluster, &launch("j1")).await;
+    let before = written();
+    let (_, outcomes) = reported("i1", "j1").await.expect("it is heard");
+    assert!(matches!(&outcomes[..], [Outcome::Job(_)]), "{outcomes:?}");
+    assert_eq!(written() - before, 1, "what it brings");
+    let (_, none) = leader
+        .server_reported(holder("s1"), Vec::new())
+        .await
+        .expect("it is heard");
+    assert_eq!(none, []);
+    assert_eq!(written() - before, 1);
+
+    reported("i2", "nobody")
+        .await
+        .expect("a newer one takes over");
+    propose(&cluster, &launch("j2")).await;
+    let old = reported("i1", "j2").await;
+    assert_eq!(old, Err(HeardError::Refused(Refusal::Superseded)));
+    assert!(
+        matches!(standing(&leader, "j2"), Some(Standing::Starting { .. })),
+        "it brought nothing"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn many_workers_share_rounds_and_entries() {
     let cluster = Cluster::of(3).await;

@@ -53,7 +53,7 @@ impl Edge {
             replica,
             hints: Hints::default(),
             admission: Admission::new(config),
-            polls: Polls::default(),
+            polls: Polls::new(),
             start_actions: StartActions::default(),
             closing,
         }))

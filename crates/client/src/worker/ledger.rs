@@ -93,10 +93,16 @@ impl Ledger {
         }
     }
 
-    /// Whether an end was still to be acknowledged.
-    pub(super) fn acknowledged(&mut self, attempt: &AttemptRef) -> bool {
-        let is_ended = matches!(self.in_hand.get(attempt), Some(Hand::Ended(_)));
-        is_ended && self.in_hand.remove(attempt).is_some()
+    /// The cluster has heard of an end.
+    pub(super) fn acknowledged(&mut self, attempt: &AttemptRef) {
+        if let Some(Hand::Ended(_)) = self.in_hand.get(attempt) {
+            self.in_hand.remove(attempt);
+        }
+    }
+
+    /// Whether the attempt is in hand.
+    pub(super) fn has(&self, attempt: &AttemptRef) -> bool {
+        self.in_hand.contains_key(attempt)
     }
 
     /// Nobody is interested in the attempt any more. Whether that is news.

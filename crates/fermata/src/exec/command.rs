@@ -2,23 +2,20 @@
 
 use std::ffi::OsString;
 use std::future::pending;
-use std::io::{self, IsTerminal, stdin};
+use std::io::{IsTerminal, stdin};
 use std::time::Duration;
 
 use fermata_api::jobs::JobView;
 use fermata_client::permit::PermitLease;
 use fermata_client::{Permit, PermitStop};
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::signal::unix::{self, SignalKind};
 use tokio::time::{Instant, sleep_until};
 use tracing::{info, warn};
 
-use super::watch::Watch;
 use crate::error::CommandError;
-use crate::worker::exit_code;
-use crate::worker::group;
+use crate::group::{self, Group, Warden, exit_code};
 
 /// How long before the end of the lease a command is killed, at most; see [`kill_margin`].
 pub(super) const KILL_MARGIN: Duration = Duration::from_secs(1);
@@ -28,35 +25,12 @@ pub(super) fn kill_margin(lease: Duration) -> Duration {
     KILL_MARGIN.min(lease / 12)
 }
 
-/// What is signalled: a group, or where a terminal is at work, a process of the terminal's group.
-#[derive(Clone, Copy, Debug)]
-enum Target {
-    Group(Pid),
-    Process(Pid),
-}
-
-impl Target {
-    fn send(self, signal: Signal) {
-        let sent = match self {
-            Self::Group(group) => kill_process_group(group, signal),
-            // The keyboard's reaches it anyway.
-            Self::Process(_) if signal == Signal::INT => Ok(()),
-            Self::Process(pid) => kill_process(pid, signal),
-        };
-        match sent {
-            // Nobody is left.
-            Ok(()) | Err(Errno::SRCH) => {}
-            Err(error) => warn!(%error, ?signal, "the command was not signalled"),
-        }
-    }
-}
-
 /// A running command.
 #[derive(Debug)]
 pub(super) struct Running {
-    target: Target,
     child: Child,
-    watch: Watch,
+    group: Group,
+    warden: Warden,
     grace: Duration,
     kill_margin: Duration,
     kill_at: Option<Instant>,
@@ -72,42 +46,47 @@ pub(super) struct Ended {
 }
 
 impl Running {
-    /// Starts the command, and what watches it.
-    pub(super) async fn start(
+    /// Starts the command, and what watches over it.
+    pub(super) fn start(
         argv: &[OsString],
         permit: Option<&Permit>,
         grace: Duration,
         kill_margin: Duration,
-    ) -> io::Result<Self> {
-        let is_interactive = stdin().is_terminal();
-        let mut command = if is_interactive {
-            group::command_beside_us(argv)?
-        } else {
-            group::command(argv)?
+    ) -> Result<Self, CommandError> {
+        let warden = Warden::start()?;
+        let spawn = || {
+            let mut command = group::command(argv)?;
+            if let Some(permit) = permit {
+                describe(&mut command, permit.job());
+            }
+            if stdin().is_terminal() {
+                Group::start_beside_us(command, &warden)
+            } else {
+                Group::start(command, &warden)
+            }
         };
-        if let Some(permit) = permit {
-            describe(&mut command, permit.job());
-        }
-        let child = command.spawn()?;
-        let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
-        let pid = pid.and_then(Pid::from_raw).ok_or(io::ErrorKind::NotFound)?;
-        let target = if is_interactive {
-            Target::Process(pid)
-        } else {
-            Target::Group(pid)
-        };
-        let mut watch = Watch::start(pid, is_interactive, kill_margin / 2)?;
-        if let Some(permit) = permit {
-            watch.tell(permit.lease_ends()).await;
-        }
-        Ok(Self {
-            target,
+        let (child, group) = spawn().map_err(|source| CommandError::System {
+            doing: "start the command",
+            source,
+        })?;
+        let running = Self {
             child,
-            watch,
+            group,
+            warden,
             grace,
             kill_margin,
             kill_at: None,
-        })
+        };
+        if let Some(permit) = permit {
+            running.may_last(permit.lease_ends());
+        }
+        Ok(running)
+    }
+
+    /// The lease ends then. This process kills the command before that; the warden, where this one
+    /// does not.
+    fn may_last(&self, lease_ends: Instant) {
+        self.group.lasts_until(lease_ends - self.kill_margin / 2);
     }
 
     /// Waits for the end of the command, and stops it where it must.
@@ -127,17 +106,12 @@ impl Running {
                     was_lost |= stop != PermitStop::Cancelled;
                     self.stop(stop, lease.as_ref());
                 }
-                ends = renewed(lease.as_mut()) => self.watch.tell(ends).await,
+                ends = renewed(lease.as_mut()) => self.may_last(ends),
                 signal = signals.next() => {
-                    info!(?signal, "passing a signal on");
-                    self.target.send(if was_signalled { Signal::KILL } else { signal });
-                    // Ctrl-C is between the command and its terminal.
-                    let is_keyboard =
-                        matches!(self.target, Target::Process(_)) && signal == Signal::INT;
-                    was_signalled |= !is_keyboard;
+                    was_signalled |= self.pass_on(signal, was_signalled);
                 }
                 () = sleep_until(kill_at.unwrap_or_else(Instant::now)), if kill_at.is_some() => {
-                    self.target.send(Signal::KILL);
+                    self.group.kill();
                     self.kill_at = None;
                 }
             }
@@ -146,16 +120,24 @@ impl Running {
             doing: "wait for the command",
             source,
         })?;
-        if matches!(self.target, Target::Group(_)) {
-            // What it left behind. A group's number is not used again while it has members;
-            // without any, it would have to be used again at once to be mistaken.
-            self.target.send(Signal::KILL);
-        }
-        was_lost |= self.watch.done().await;
+        self.group.finish();
+        was_lost |= self.warden.end();
         Ok(Ended {
-            code: u8::try_from(exit_code(status)).unwrap_or(u8::MAX),
+            code: exit_code(status),
             was_lost,
         })
+    }
+
+    /// Passes a signal on; false where it is between the command and its terminal, whose keyboard
+    /// reaches both.
+    fn pass_on(&self, signal: Signal, is_second: bool) -> bool {
+        if self.group.is_beside_us() && signal == Signal::INT {
+            return false;
+        }
+        info!(?signal, "passing a signal on");
+        self.group
+            .send(if is_second { Signal::KILL } else { signal });
+        true
     }
 
     fn stop(&mut self, stop: PermitStop, lease: Option<&PermitLease>) {
@@ -172,10 +154,10 @@ impl Running {
             }
             (PermitStop::Lapsing | PermitStop::Lost, _) => {
                 warn!("the permit is lost; killing the command");
-                return self.target.send(Signal::KILL);
+                return self.group.kill();
             }
         };
-        self.target.send(Signal::TERM);
+        self.group.terminate();
     }
 }
 

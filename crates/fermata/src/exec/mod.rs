@@ -4,13 +4,12 @@
 //! The permit is the client's [`fermata_client::permit`]; here stands what is asked for, and what
 //! becomes of a command whose permit is lost: it is stopped before the slot may be given to
 //! another. That must hold whatever happens to this process, so three things see to it: this
-//! process, in order ([`command`]); a second one that kills the command when this one does not
-//! (`watch`), because it was stopped or killed; and the kernel, which kills the command with this
-//! process.
+//! process, in order ([`command`]); its warden ([`crate::group::warden`]), which kills the command
+//! when this process does not, because it was stopped or killed; and the kernel, which kills the
+//! command with this process.
 
 mod command;
 mod limits;
-mod watch;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -22,10 +21,11 @@ use fermata_api::params::Params;
 use fermata_client::{Client, LaunchRequest, Permit, PermitError, PermitOptions};
 use rustix::process::Signal;
 use serde_json::json;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::error::CommandError;
+use crate::group::{CODE_NOT_RUN, GraceArgs};
 use crate::job::priority;
 use crate::logging::LogArgs;
 use crate::moment::duration_s;
@@ -34,12 +34,10 @@ use crate::remote::{RemoteArgs, block_on};
 use command::{Ended, Running, Signals};
 use limits::LimitArgs;
 
-pub(crate) use watch::{WATCH_COMMAND, WatchArgs, watch};
-
-/// The code of a permit whose command this program could not run.
-const CODE_NOT_RUN: u8 = 125;
 /// How long the end of a permit that was lost is tried to be told.
 const LOST_END_MAX: Duration = Duration::from_secs(1);
+/// How long the end of a permit is tried to be told after a signal.
+const INTERRUPTED_END_MAX: Duration = Duration::from_secs(3);
 /// Most bytes of the command's name that the job shows.
 const PROGRAM_BYTES_MAX: usize = 256;
 const _: () = assert!(PROGRAM_BYTES_MAX < PARAMS_BYTES_MAX);
@@ -73,7 +71,8 @@ What happens when
   this is killed (-9)    the command is killed with it; the slot is free when the lease is over
   this is stopped        (SIGSTOP) beyond its lease: the command is killed before the lease ends.
                          Stopped together with the command, it is killed when it goes on
-  the end cannot be told the exit code is the command's; the slot is free when the lease is over
+  the end cannot be told the exit code is the command's; the slot is free when the lease is over. A
+                         signal leaves it 3 s to be told
 
 Exit codes:
   the command's own; 128+N when it was ended by signal N
@@ -122,16 +121,8 @@ pub(crate) struct ExecArgs {
         value_parser = clap::value_parser!(u64).range(3..=86_400)
     )]
     lease_s: u64,
-    /// How long the command has to end after SIGTERM, in seconds; at most a third of the lease
-    /// where that is at its end
-    #[arg(
-        long,
-        env = "FERMATA_GRACE_S",
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=86_400)
-    )]
-    grace_s: u64,
+    #[command(flatten)]
+    grace: GraceArgs,
     #[command(flatten)]
     remote: RemoteArgs,
     #[command(flatten)]
@@ -208,9 +199,14 @@ impl ExecArgs {
             let _ = timeout(LOST_END_MAX, permit.complete(code.into())).await;
             return Err(CommandError::PermitLost);
         }
+        let interrupted = async {
+            signals.next().await;
+            // It may be what ended the command: the keyboard's reaches both.
+            sleep(INTERRUPTED_END_MAX).await;
+        };
         tokio::select! {
             ended = permit.complete(code.into()) => tell(ended),
-            _ = signals.next() => warn!("interrupted before the end was told"),
+            () = interrupted => warn!("interrupted before the end was told"),
         }
         Ok(code)
     }
@@ -227,13 +223,9 @@ impl ExecArgs {
                 was_lost: true,
             });
         }
-        let grace = Duration::from_secs(self.grace_s);
         let margin = command::kill_margin(Duration::from_secs(self.lease_s));
-        let running = Running::start(&self.command, permit.as_deref(), grace, margin).await;
-        let running = running.map_err(|source| CommandError::System {
-            doing: "start the command",
-            source,
-        })?;
+        let permitted = permit.as_deref();
+        let running = Running::start(&self.command, permitted, self.grace.time(), margin)?;
         running.attend(permit, signals).await
     }
 
@@ -270,7 +262,6 @@ impl ExecArgs {
     }
 
     fn permit_options(&self, client: &Client) -> PermitOptions {
-        let grace = Duration::from_secs(self.grace_s);
         PermitOptions {
             wait: match self.skip {
                 true => Some(client.options().deadline),
@@ -278,7 +269,7 @@ impl ExecArgs {
             },
             gives_up_unreachable: self.skip || self.if_unreachable != IfUnreachable::Wait,
             lease: Duration::from_secs(self.lease_s),
-            stop_margin: grace + command::KILL_MARGIN,
+            stop_margin: self.grace.time() + command::KILL_MARGIN,
         }
     }
 }

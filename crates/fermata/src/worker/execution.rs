@@ -1,9 +1,5 @@
 //! One attempt as one process: its input, its output, its end.
 
-use std::ffi::OsString;
-use std::io::pipe;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use fermata_api::bounds::DESCRIPTION_BYTES_MAX;
@@ -11,16 +7,14 @@ use fermata_api::servers::Offer;
 use fermata_client::worker::{Ending, Run, StopSignal};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe::Receiver;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::process::ChildStdin;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{error, info};
 
-use super::group::{self, Group};
 use super::journal::Journal;
-use super::warden::Warden;
+use super::prepared::{Process, Processes};
+use crate::group::{CODE_NOT_RUN, Group, Order, exit_code};
 
-/// The exit code of an attempt that this worker could not execute, whatever its command.
-const CODE_NOT_BEGUN: i32 = 125;
 /// How long the output of a command that has ended is waited for: a process that left its group
 /// may hold it open for ever.
 const OUTPUT_WAIT_MAX: Duration = Duration::from_secs(1);
@@ -32,12 +26,10 @@ const READ_BYTES: usize = 16 * 1024;
 pub(crate) struct Execution {
     /// The server that the worker is.
     pub(crate) server: String,
-    /// The command with its arguments.
-    pub(crate) command: Vec<OsString>,
+    /// Its processes.
+    pub(crate) processes: Processes,
     /// How long a command has between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
-    /// What ends the commands of a worker that was killed.
-    pub(crate) warden: Warden,
     /// Where executions are recorded.
     pub(crate) journal: Option<Journal>,
 }
@@ -51,8 +43,8 @@ impl Execution {
             return not_begun(&run, &error);
         }
         info!(job = run.offer.job, attempt = run.offer.attempt, "begins");
-        let ending = match self.spawn(&run.offer) {
-            Ok((child, output)) => self.attend(child, output, &mut run).await,
+        let ending = match self.processes.take() {
+            Ok(process) => self.attend(process, &mut run).await,
             Err(error) => not_begun(&run, &error),
         };
         if let Some(journal) = &self.journal
@@ -66,23 +58,15 @@ impl Execution {
         ending
     }
 
-    fn spawn(&self, offer: &Offer) -> std::io::Result<(Child, Receiver)> {
-        // One pipe for both, so that the tail has them in their order.
-        let (reader, writer) = pipe()?;
-        let mut command = group::command(&self.command)?;
-        describe(&mut command, &self.server, offer);
-        command
-            .stdin(Stdio::piped())
-            .stdout(writer.try_clone()?)
-            .stderr(writer);
-        let child = command.spawn()?;
-        Ok((child, Receiver::from_owned_fd(reader.into())?))
-    }
-
-    async fn attend(&self, mut child: Child, output: Receiver, run: &mut Run) -> Ending {
-        let group = Group::of(&child, &self.warden);
+    async fn attend(&self, process: Process, run: &mut Run) -> Ending {
+        let Process {
+            mut child,
+            group,
+            input,
+            output,
+        } = process;
         let mut tail = Tail::new(output);
-        let input = feed(child.stdin.take(), &run.offer);
+        let input = feed(input, &self.server, &run.offer);
         let waited = {
             let mut input = std::pin::pin!(input);
             let mut is_fed = false;
@@ -91,7 +75,11 @@ impl Execution {
                 tokio::select! {
                     status = child.wait() => break status,
                     () = tail.read(), if !tail.is_over => {}
-                    () = &mut input, if !is_fed => is_fed = true,
+                    () = &mut input, if !is_fed => {
+                        is_fed = true;
+                        // This one is on its way: the next one may be faster.
+                        self.processes.prepare();
+                    }
                     () = self.stopped(&mut run.stop, &group, &mut kill_at) => {}
                 }
             }
@@ -101,7 +89,7 @@ impl Execution {
         let _ = timeout(OUTPUT_WAIT_MAX, tail.read()).await;
         match waited {
             Ok(status) => Ending {
-                code: exit_code(status),
+                code: exit_code(status).into(),
                 description: tail.into_description(),
             },
             Err(error) => not_begun(run, &error),
@@ -128,50 +116,52 @@ impl Execution {
 }
 
 /// What a command is told about its job, beside its parameters on standard input.
-fn describe(command: &mut Command, server: &str, offer: &Offer) {
+fn order(server: &str, offer: &Offer) -> Order {
     let place = offer.start_index;
-    command
-        .env("FERMATA_JOB", &offer.job)
-        .env("FERMATA_ATTEMPT", offer.attempt.to_string())
-        .env("FERMATA_POOL", &offer.pool)
-        .env("FERMATA_PRIORITY", offer.priority.get().to_string())
-        .env("FERMATA_SERVER", server)
-        .env("FERMATA_START_AT", offer.start_at.to_string())
-        .env("FERMATA_START_AT_US", offer.start_at_us.to_string())
-        .env(
-            "FERMATA_START_INDEX",
-            format!("{}.{}", place.index, place.ordinal),
-        );
-    // What an outer job left in this process's own environment is none of this job's.
-    let event = offer.event.as_deref();
-    let params = offer.params.as_ref().map(|params| params.as_json());
-    for (name, value) in [("FERMATA_EVENT", event), ("FERMATA_PARAMS", params)] {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
+    let mut order = Order::default();
+    let attempt = offer.attempt.to_string();
+    let priority = offer.priority.get().to_string();
+    let start_at = offer.start_at.to_string();
+    let start_at_us = offer.start_at_us.to_string();
+    let start_index = format!("{}.{}", place.index, place.ordinal);
+    for (name, value) in [
+        ("FERMATA_JOB", Some(&*offer.job)),
+        ("FERMATA_ATTEMPT", Some(&*attempt)),
+        ("FERMATA_POOL", Some(&*offer.pool)),
+        ("FERMATA_PRIORITY", Some(&*priority)),
+        ("FERMATA_SERVER", Some(server)),
+        ("FERMATA_START_AT", Some(&*start_at)),
+        ("FERMATA_START_AT_US", Some(&*start_at_us)),
+        ("FERMATA_START_INDEX", Some(&*start_index)),
+        // What an outer job left in this process's own environment is none of this job's.
+        ("FERMATA_EVENT", offer.event.as_deref()),
+        (
+            "FERMATA_PARAMS",
+            offer.params.as_ref().map(|params| params.as_json()),
+        ),
+    ] {
+        order.variable(name, value);
     }
+    order
 }
 
-/// Gives the parameters to the command; nothing where there are none. One that does not read them
-/// does not need them.
-async fn feed(input: Option<ChildStdin>, offer: &Offer) {
-    if let (Some(mut input), Some(params)) = (input, &offer.params) {
+/// Has the process begin, and gives it the parameters; nothing where there are none. One that does
+/// not read them does not need them.
+async fn feed(input: Option<ChildStdin>, server: &str, offer: &Offer) {
+    let Some(mut input) = input else {
+        return;
+    };
+    let ordered = input.write_all(&order(server, offer).to_bytes()).await;
+    if let (Ok(()), Some(params)) = (ordered, &offer.params) {
         let _ = input.write_all(params.as_json().as_bytes()).await;
     }
-}
-
-/// The code of the exit, or 128 and the signal, as of a shell.
-pub(crate) fn exit_code(status: ExitStatus) -> i32 {
-    let of_signal = || status.signal().map(|signal| 128 + signal);
-    status.code().or_else(of_signal).unwrap_or(CODE_NOT_BEGUN)
 }
 
 fn not_begun(run: &Run, error: &dyn std::error::Error) -> Ending {
     let (job, attempt) = (&run.offer.job, run.offer.attempt);
     error!(job, attempt, %error, "the worker could not execute an attempt");
     Ending {
-        code: CODE_NOT_BEGUN,
+        code: CODE_NOT_RUN.into(),
         description: Some(format!("the worker could not execute it: {error}")),
     }
 }

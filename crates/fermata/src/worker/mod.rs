@@ -5,9 +5,8 @@
 //! kills a command when the *thread* that started it ends, so that thread must last.
 
 mod execution;
-pub(crate) mod group;
 mod journal;
-pub(crate) mod warden;
+mod prepared;
 
 use std::ffi::OsString;
 use std::num::NonZero;
@@ -22,13 +21,14 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::error::CommandError;
+use crate::group::{GraceArgs, Warden};
 use crate::logging::LogArgs;
 use crate::remote::{RemoteArgs, block_on};
 use crate::signals::Signals;
 
-pub(crate) use execution::{Execution, exit_code};
+pub(crate) use execution::Execution;
 use journal::Journal;
-pub(crate) use warden::Warden;
+pub(crate) use prepared::Processes;
 
 /// Which server, and how its jobs are executed.
 #[derive(Debug, clap::Args)]
@@ -82,15 +82,8 @@ pub(crate) struct WorkerArgs {
         value_parser = clap::value_parser!(u64).range(1..=100_000)
     )]
     max_jobs: Option<u64>,
-    /// How long a command has to end after SIGTERM, in seconds
-    #[arg(
-        long,
-        env = "FERMATA_GRACE_S",
-        value_name = "SECONDS",
-        default_value_t = 10,
-        value_parser = clap::value_parser!(u64).range(0..=86_400)
-    )]
-    grace_s: u64,
+    #[command(flatten)]
+    grace: GraceArgs,
     /// How long a drain may take, in seconds, before what still runs is stopped; 0 = as long as it
     /// takes
     #[arg(
@@ -130,9 +123,8 @@ pub(crate) fn run(args: WorkerArgs) -> Result<(), CommandError> {
     };
     let execution = Execution {
         server: args.server,
-        command: args.command,
-        grace: Duration::from_secs(args.grace_s),
-        warden: Warden::start()?,
+        processes: Processes::new(args.command, Warden::start()?),
+        grace: args.grace.time(),
         journal,
     };
     let drain_timeout =
@@ -205,12 +197,13 @@ pub(crate) async fn work(
     };
     let incarnation = options.incarnation;
     info!(server = options.server, incarnation, "working");
+    execution.processes.prepare();
     let execution = Arc::new(execution);
     let execute = move |run| {
         let execution = Arc::clone(&execution);
         async move { execution.execute(run).await }
     };
-    let departure = fermata_client::worker::run_by_orders(client, options, execute, orders).await?;
+    let departure = client.worker_by_orders(options, execute, orders).await?;
     match departure {
         Departure {
             stopped: 0,
@@ -239,7 +232,7 @@ async fn register(
         max_jobs: Some(registration.max_jobs.unwrap_or_else(of_machine)),
         enabled: true,
     };
-    let view = fermata_client::worker::register(client, server, &body).await?;
+    let view = client.register_server(server, &body).await?;
     if !view.enabled {
         warn!(server, "the server is disabled: it is given no jobs");
     }

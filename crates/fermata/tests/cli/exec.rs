@@ -94,14 +94,13 @@ fn what_this_program_gives_itself_is_nobody_elses() {
     for words in [
         &["become-command"][..],
         &["become-command", "1"],
-        &["become-command", "one", "true"],
-        &["watch-command", "--group", "0"],
-        &["watch-command", "--all", "2"],
-        &["watch-for-worker", "2"],
+        &["become-command", "one", "--at-once", "true"],
+        &["become-command", "1", "--later", "true"],
+        &["watch-commands", "2"],
     ] {
         run(words).ends(2, words[0]);
     }
-    run(&["become-command", "1", "true"]).ends(126, "is gone");
+    run(&["become-command", "1", "--at-once", "true"]).ends(126, "is gone");
 }
 
 #[test]
@@ -189,6 +188,26 @@ fn signals_reach_the_command_and_a_second_one_kills() {
     assert!(lives(&command));
     std::fs::write(cluster.path("nohup.pid.go"), "").expect("a file");
     exec.ends(0);
+}
+
+/// Ctrl-C reaches a command at a terminal and its prefix in one moment: the slot is free all the same.
+#[test]
+fn who_is_interrupted_at_the_end_tells_it() {
+    let cluster = Cluster::start();
+    let go = cluster.path("go");
+    let script = format!(
+        "ready; while [ ! -e {} ]; do sleep 0.05; done; exit 6",
+        go.display()
+    );
+    let (mut exec, command) = start(&cluster, "ends", &["--log", "info"], &script);
+    cluster.node.running.signal(Signal::STOP);
+    std::fs::write(&go, "").expect("a file");
+    is_gone(&command);
+    exec.signal(Signal::TERM);
+    cluster.node.running.signal(Signal::CONT);
+    exec.ends(6);
+    assert!(!exec.log().contains("interrupted"), "{}", exec.log());
+    is_free(&cluster);
 }
 
 #[test]
@@ -280,14 +299,17 @@ fn a_dead_cluster_is_what_the_option_says() {
 fn at_a_terminal_the_command_reads_and_is_interrupted_as_ever() {
     let cluster = Cluster::start();
     let exec = format!(
-        "{} exec --key k --max 1 -- sh -c 'echo ready; read line < /dev/tty; \
+        "exec {} exec --key k --max 1 -- sh -c 'echo ready; read line < /dev/tty; \
          trap \"exit 7\" INT; echo got $line; while :; do sleep 0.05; done'",
         env!("CARGO_BIN_EXE_fermata")
     );
     let log = cluster.path("terminal");
     let command = cluster.client();
-    // `script` gives its command a terminal, and types there what it reads.
+    // `script` gives its command a terminal, and types there what it reads. It goes through a shell,
+    // which the keyboard reaches as well: one that stayed would be interrupted itself, and its end
+    // be taken for the command's.
     let mut script = Command::new("script");
+    script.env("SHELL", "/bin/sh");
     for (name, value) in command.get_envs() {
         match value {
             Some(value) => script.env(name, value),

@@ -1,7 +1,7 @@
 //! A worker's poll: heartbeat, reports and hand-out in one (S13, S14, S41, S42).
 //!
-//! A poll first renews the lease, then brings its confirmations and ends into the log, and then is
-//! answered with what the worker should know: attempts to take in hand, and attempts to stop. It is
+//! A poll renews the lease and brings its confirmations and ends into the log ([`reports`]), and then
+//! is answered with what the worker should know: attempts to take in hand, and attempts to stop. It is
 //! held until there is something new to say.
 //!
 //! Handing out is not committed. An attempt in `starting` is offered until it is confirmed, so an
@@ -19,6 +19,8 @@
 //! - A server with a hundred thousand attempts is looked through under the replica's lock, at each
 //!   hint that concerns it.
 
+mod reports;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -30,22 +32,21 @@ use fermata_api::bounds::POLL_WAIT_MS_MAX;
 use fermata_api::problem::{ErrorCode, Problem};
 use fermata_api::query::CallQuery;
 use fermata_api::servers::{
-    AttemptRef, AttemptResult, Completion, Offer, PollAnswer, PollRequest, StopOrder, StopReason,
+    AttemptRef, Completion, Offer, PollAnswer, PollRequest, StopOrder, StopReason,
 };
 use fermata_pool::Pool;
 use fermata_pool::command::{COMMANDS_PER_ENTRY_MAX, Claim, Command, Holder};
 use fermata_pool::job::State as JobState;
-use fermata_pool::outcome::Outcome;
-use fermata_replica::{HeardError, Leadership, ServerLease};
+use fermata_replica::{Leadership, ServerLease};
 use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::reports::{Heard, Reports};
 use super::servers;
 use crate::admission::{Deadline, Place};
-use crate::calls::attempts::description;
-use crate::convert::{inward, outward, refusals};
-use crate::edge::{Edge, unexpected};
+use crate::convert::{inward, outward};
+use crate::edge::Edge;
 use crate::input::{Id, Json, Query};
 use crate::refused::{Refused, json};
 use crate::start_actions::StartActions;
@@ -60,9 +61,16 @@ const SAY_AGAIN_MS: u64 = 1_000;
 /// From what wait on, in milliseconds, a poll without reports counts as one that nobody waits for.
 const UNHURRIED_WAIT_MS_MIN: u64 = 1_000;
 
+/// The distance between the instants at which polls end that nobody waits for, in milliseconds:
+/// thousands of them wake the node a few times a second.
+const END_TOGETHER_MS: u32 = 100;
+
 /// What the leader remembers of each server's polls.
-#[derive(Default)]
-pub(crate) struct Polls(Mutex<HashMap<Box<str>, Memory>>);
+pub(crate) struct Polls {
+    /// From when on the instants count at which polls end together.
+    since: Instant,
+    servers: Mutex<HashMap<Box<str>, Memory>>,
+}
 
 /// Of one server's polls, under one claim and incarnation.
 struct Memory {
@@ -116,8 +124,6 @@ pub(crate) async fn poll(
     let mut leadership = edge.replica.leadership();
     let claim = claim(&leadership.borrow_and_update())
         .ok_or_else(|| Refused::unled("this node does not lead"))?;
-    let has_reports = !(body.started.is_empty() && body.completed.is_empty());
-    let reports = reports(&server, &body)?;
     let ended = body.completed.iter().map(named).collect();
     let poll = Poll {
         holder: inward::holder(&server, body.incarnation),
@@ -128,14 +134,18 @@ pub(crate) async fn poll(
         draining: body.draining,
         server,
     };
+    let reports = Reports::read(&poll, body.started, body.completed)?;
+    let has_reports = !reports.is_empty();
     let is_awaited = has_reports
         || poll.draining
         || body
             .wait_ms
             .is_some_and(|wait_ms| wait_ms < UNHURRIED_WAIT_MS_MIN);
-    let lease = timeout_at(deadline.at, edge.heard(&poll, is_awaited))
-        .await
-        .map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
+    let heard = if is_awaited {
+        edge.reported(deadline, &poll, reports).await?
+    } else {
+        edge.heard(deadline, &poll).await?
+    };
     let is_first = edge.replica.read(|pool| {
         edge.polls
             .begin(&poll, |server| pool.server(server).is_some())
@@ -144,61 +154,25 @@ pub(crate) async fn poll(
         // Held polls of an older incarnation are answered at once.
         edge.hints.servers.wake(&poll.server);
     }
-    let mut answer = PollAnswer {
-        lease_ms: millis(lease.whole()),
-        server_timeout_ms: millis(lease.server_timeout),
-        ..PollAnswer::default()
-    };
-    edge.drain(deadline, &poll).await?;
-    answer.started = edge
-        .confirm(deadline, poll.claim, &body.started, reports.started)
-        .await?;
-    let completed: Vec<AttemptRef> = body.completed.iter().map(named).collect();
-    answer.completed = edge.report(deadline, &completed, reports.completed).await?;
     edge.end_missing(deadline, &poll).await?;
 
     let until = if has_reports {
         Instant::now()
     } else {
-        held_until(arrived, deadline, lease, body.wait_ms)
+        let until = held_until(arrived, deadline, heard.lease, body.wait_ms);
+        edge.polls.ends(until, is_awaited)
     };
     let news = edge.news(&poll, &place, &mut leadership, until).await?;
-    answer.launches = news.launches;
-    answer.stop = news.stop;
-    answer.drain = news.drain;
-    Ok(json(StatusCode::OK, &answer))
-}
-
-/// The commands that a poll brings.
-struct Reports {
-    started: Vec<Command>,
-    completed: Vec<Command>,
-}
-
-fn reports(server: &str, body: &PollRequest) -> Result<Reports, Problem> {
-    let from = inward::holder(server, body.incarnation);
-    let mut reports = Reports {
-        started: Vec::with_capacity(body.started.len()),
-        completed: Vec::with_capacity(body.completed.len()),
+    let answer = PollAnswer {
+        lease_ms: millis(heard.lease.whole()),
+        server_timeout_ms: millis(heard.lease.server_timeout),
+        started: heard.started,
+        completed: heard.completed,
+        launches: news.launches,
+        stop: news.stop,
+        drain: news.drain,
     };
-    for (position, AttemptRef { job, attempt }) in body.started.iter().enumerate() {
-        reports.started.push(Command::Started {
-            job: inward::id(&format!("started[{position}].job"), job)?,
-            attempt: *attempt,
-            from: Some(from.clone()),
-        });
-    }
-    for (position, ended) in body.completed.iter().enumerate() {
-        let field = format!("completed[{position}]");
-        reports.completed.push(Command::Completed {
-            job: inward::id(&format!("{field}.job"), &ended.job)?,
-            attempt: ended.attempt,
-            code: ended.code,
-            description: description(&format!("{field}.description"), ended.description.clone())?,
-            from: Some(from.clone()),
-        });
-    }
-    Ok(reports)
+    Ok(json(StatusCode::OK, &answer))
 }
 
 fn held_until(
@@ -218,112 +192,28 @@ fn held_until(
 }
 
 impl Edge {
-    /// Renews the lease of the poll's worker (S41). A poll that nobody waits for and that finds
-    /// nothing to say shares its renewal with others, until there is something to say.
-    async fn heard(&self, poll: &Poll, is_awaited: bool) -> Result<ServerLease, HeardError> {
-        let listener = self.hints.servers.listen(&poll.server);
-        let hint = listener.next();
-        let is_idle = !is_awaited
-            && self.replica.read(|pool| {
+    /// Renews the lease of the worker of a poll that nobody waits for (S41). While it finds nothing
+    /// to say, it shares the renewal with others.
+    async fn heard(&self, deadline: Deadline, poll: &Poll) -> Result<Heard, Refused> {
+        let renewed = async {
+            let listener = self.hints.servers.listen(&poll.server);
+            let hint = listener.next();
+            let is_idle = self.replica.read(|pool| {
                 let news = poll.look(pool, &self.start_actions);
                 news.is_ok_and(|news| news.is_empty())
             });
-        if is_idle {
-            tokio::select! {
-                lease = self.replica.server_heard_unhurried(poll.holder.clone()) => return lease,
-                () = hint => {}
+            if is_idle {
+                tokio::select! {
+                    lease = self.replica.server_heard_unhurried(poll.holder.clone()) => return lease,
+                    () = hint => {}
+                }
             }
-        }
-        self.replica.server_heard(poll.holder.clone()).await
-    }
-
-    /// Brings reports into the log; a result for each, in order.
-    async fn report(
-        &self,
-        deadline: Deadline,
-        attempts: &[AttemptRef],
-        commands: Vec<Command>,
-    ) -> Result<Vec<AttemptResult>, Refused> {
-        let mut results = Vec::with_capacity(commands.len());
-        let mut commands = commands.into_iter().peekable();
-        let mut named = attempts.iter();
-        while commands.peek().is_some() {
-            let some = commands.by_ref().take(COMMANDS_PER_ENTRY_MAX).collect();
-            // Repeating reports is harmless (S40), so a poll that fails midway is sent again whole.
-            let outcomes = self.propose_all(deadline, some).await?;
-            for (outcome, attempt) in outcomes.into_iter().zip(named.by_ref()) {
-                results.push(self.result(attempt, outcome)?);
-            }
-        }
-        Ok(results)
-    }
-
-    /// Brings confirmations into the log; those of attempts whose start action is not over wait.
-    async fn confirm(
-        &self,
-        deadline: Deadline,
-        claim: Claim,
-        attempts: &[AttemptRef],
-        commands: Vec<Command>,
-    ) -> Result<Vec<AttemptResult>, Refused> {
-        let is_pending: Vec<bool> = self.replica.read(|pool| {
-            let views = attempts.iter().map(|named| (named, pool.job(&named.job)));
-            let pending = views.map(|(named, view)| {
-                view.filter(|view| view.job.attempt == named.attempt)
-                    .is_some_and(|view| self.start_actions.is_pending(claim, &view))
-            });
-            pending.collect()
-        });
-        let ready = attempts.iter().cloned().zip(commands).zip(&is_pending);
-        let ready = ready.filter(|(_, is_pending)| !**is_pending);
-        let (ready, commands): (Vec<AttemptRef>, Vec<Command>) =
-            ready.map(|(ready, _)| ready).unzip();
-        let reported = self.report(deadline, &ready, commands).await?;
-        let mut reported = reported.into_iter();
-        let results = attempts.iter().zip(is_pending);
-        let results = results.filter_map(|(named, is_pending)| {
-            if !is_pending {
-                return reported.next();
-            }
-            Some(AttemptResult {
-                job: named.job.clone(),
-                attempt: named.attempt,
-                state: Some(fermata_api::jobs::JobState::Starting),
-                error: Some(ErrorCode::StartActionPending),
-            })
-        });
-        Ok(results.collect())
-    }
-
-    /// Takes note that the worker takes nothing new.
-    async fn drain(&self, deadline: Deadline, poll: &Poll) -> Result<(), Refused> {
-        let is_news = self.replica.read(|pool| {
-            let server = pool.server(&poll.server);
-            poll.draining && server.is_some_and(|server| !server.draining)
-        });
-        if is_news {
-            let command = Command::ServerDraining(poll.holder.clone());
-            self.propose(deadline, command).await?;
-        }
-        Ok(())
-    }
-
-    fn result(&self, named: &AttemptRef, outcome: Outcome) -> Result<AttemptResult, Refused> {
-        let (state, error) = match outcome {
-            Outcome::Job(outcome) => (Some(outward::standing(&outcome.standing)), None),
-            Outcome::Refused(refusal) => {
-                let standing = self.replica.read(|pool| pool.standing(&named.job));
-                let state = standing.as_ref().map(outward::standing);
-                (state, Some(refusals::code(&refusal)))
-            }
-            outcome @ (Outcome::Done | Outcome::Stored { .. }) => return Err(unexpected(&outcome)),
+            self.replica.server_heard(poll.holder.clone()).await
         };
-        Ok(AttemptResult {
-            job: named.job.clone(),
-            attempt: named.attempt,
-            state,
-            error,
-        })
+        let lease = timeout_at(deadline.at, renewed).await;
+        let lease =
+            lease.map_err(|_| Refused::unled("no majority confirmed the leader in time"))??;
+        Ok(Heard::without_reports(lease))
     }
 
     /// Ends `active` attempts that the worker has not named twice running.
@@ -497,6 +387,24 @@ impl News {
 }
 
 impl Polls {
+    pub(crate) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            servers: Mutex::default(),
+        }
+    }
+
+    /// When a poll ends that may be held until then.
+    fn ends(&self, until: Instant, is_awaited: bool) -> Instant {
+        let distance = Duration::from_millis(END_TOGETHER_MS.into());
+        let held = until.saturating_duration_since(self.since);
+        let beyond = held.as_nanos() % distance.as_nanos();
+        match u64::try_from(beyond) {
+            Ok(beyond) if !is_awaited => until - Duration::from_nanos(beyond),
+            _ => until,
+        }
+    }
+
     /// A poll has come. True where it is the first of its incarnation under this claim.
     fn begin(&self, poll: &Poll, is_there: impl Fn(&str) -> bool) -> bool {
         let mut polls = self.lock();
@@ -557,7 +465,7 @@ impl Polls {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<str>, Memory>> {
         // A memory that a panic left half-changed only makes a poll come back earlier or later.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
