@@ -16,6 +16,8 @@ pub const APPLIED_INDEX: &str = "fermata-applied-index";
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// On `PUT` and `DELETE` of a definition: the revision, in quotes, that it must still have.
 pub const IF_MATCH: &str = "if-match";
+/// On `PUT` of a definition: `*`, where there must be none yet.
+pub const IF_NONE_MATCH: &str = "if-none-match";
 /// On answers that carry a definition: its revision, in quotes.
 pub const ETAG: &str = "etag";
 /// On 429 and 503: whole seconds until the request may succeed, never earlier than the truth.

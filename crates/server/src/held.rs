@@ -127,7 +127,8 @@ impl Edge {
         };
         let (view, has_come) = self.watch(hold, headers, view).await;
         if !has_come {
-            return refused::json(StatusCode::ACCEPTED, &view);
+            let answer = refused::json(StatusCode::ACCEPTED, &view);
+            return self.rated(&view.id, answer);
         }
         self.launch_answer(view)
     }

@@ -131,8 +131,17 @@ pub(crate) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
     })
 }
 
-/// The revision that a definition must still have: of `If-Match`, or of the body.
+/// The revision that a definition must still have: of `If-Match`, or of the body; 0, which is that of
+/// what is absent, where `If-None-Match` says so.
 pub(crate) fn revision(headers: &HeaderMap, body: Option<u64>) -> Result<Option<u64>, Problem> {
+    if let Some(given) = headers.get(headers::IF_NONE_MATCH) {
+        if given == "*" && !headers.contains_key(headers::IF_MATCH) && body.is_none() {
+            return Ok(Some(0));
+        }
+        let detail = format!("If-None-Match is {given:?}; allowed: *, without another revision");
+        let problem = Problem::new(ErrorCode::InvalidRequest, detail);
+        return Err(problem.with_field(headers::IF_NONE_MATCH));
+    }
     let Some(given) = headers.get(headers::IF_MATCH) else {
         return Ok(body);
     };

@@ -52,13 +52,13 @@ fn held(edge: &Edge, calls: MethodRouter<Edge>) -> MethodRouter<Edge> {
     led(edge, calls).route_layer(from_fn_with_state(edge.clone(), hold))
 }
 
-/// Calls about what has no revision: `If-Match` would promise what nobody keeps.
+/// Calls about what has no revision: a condition would promise what nobody keeps.
 fn without_revisions(edge: &Edge) -> Router<Edge> {
     Router::new()
         .merge(jobs_and_servers(edge))
         .merge(rates(edge))
         .merge(members(edge))
-        .route_layer(from_fn(refuse_if_match))
+        .route_layer(from_fn(refuse_conditions))
 }
 
 fn definitions(edge: &Edge) -> Router<Edge> {
@@ -139,16 +139,22 @@ async fn log(request: Request, next: Next) -> Response {
     response
 }
 
-async fn refuse_if_match(request: Request, next: Next) -> Response {
-    let Some(given) = request.headers().get(headers::IF_MATCH) else {
-        return next.run(request).await;
-    };
+async fn refuse_conditions(request: Request, next: Next) -> Response {
+    match unkept_condition(&request) {
+        None => next.run(request).await,
+        Some(problem) => Refused::from(problem).into_response(),
+    }
+}
+
+fn unkept_condition(request: &Request) -> Option<Problem> {
+    let mut names = [headers::IF_MATCH, headers::IF_NONE_MATCH].into_iter();
+    let (name, value) = names.find_map(|name| Some((name, request.headers().get(name)?)))?;
     let detail = format!(
-        "If-Match is {given:?}; {} has no revision: allowed for events, categories and settings",
+        "{name} is {value:?}; {} has no revision: allowed for events, categories and settings",
         request.uri().path()
     );
     let problem = Problem::new(ErrorCode::InvalidRequest, detail);
-    Refused::from(problem.with_field(headers::IF_MATCH)).into_response()
+    (!request.method().is_safe()).then(|| problem.with_field(name))
 }
 
 async fn not_found(request: Request) -> Response {

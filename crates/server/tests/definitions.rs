@@ -38,6 +38,12 @@ async fn an_edit_is_guarded_by_the_revision_that_it_names() {
         .json(Method::PUT, "/v1/events/f", &guard("\"0\""), json!({}))
         .await;
     assert_eq!(new.status, 200, "revision 0 is one that is absent");
+    let absent = [("if-none-match", "*")];
+    for (event, expected) in [("e", 412), ("g", 200)] {
+        let path = format!("/v1/events/{event}");
+        let put = node.json(Method::PUT, &path, &absent, json!({})).await;
+        assert_eq!(put.status, expected, "{event}");
+    }
     let answer = node
         .send(
             Method::DELETE,

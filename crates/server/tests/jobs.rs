@@ -409,6 +409,26 @@ async fn the_tightest_rate_is_shown() {
     assert!(left.starts_with("\"cap:a%2Fb%20%C3%A9\";r=7;t="), "{left}");
 }
 
+/// Of two rates with nothing left the tighter is the one that stays shut for longer; and an answer that
+/// came before the job did has the fields too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rate_that_stays_shut_for_longest_is_told() {
+    let node = harness::alone().await;
+    let bucket = |key: &str, per_seconds: u64| {
+        json!({"type": "rate", "key": key, "count": 1, "per_seconds": per_seconds,
+               "style": "sliding", "mode": "wait"})
+    };
+    let limits = json!([bucket("short", 600), bucket("long", 6_000)]);
+    let body = json!({"executor": "caller", "limits": limits});
+    let target = "/v1/jobs?wait=start&timeout_s=0";
+    for expected in [201, 202] {
+        let answer = node.post(target, body.clone()).await;
+        assert_eq!(answer.status, expected);
+        let left = answer.header("ratelimit").expect("a rate");
+        assert!(left.starts_with("\"rate:long\";r=0;t="), "{left}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_held_answer_comes_when_the_job_has_come_so_far() {
     let node = harness::alone().await;

@@ -162,18 +162,24 @@ impl Edge {
 
     /// The whole answer to the launch of one job.
     pub(crate) fn launch_answer(&self, job: JobView) -> Response {
-        let rate = self.replica.read(|pool| {
-            let view = pool.job(&job.id)?;
-            rate_headers::tightest(pool, &view, pool.stamp().at, &self.calendar())
-        });
-        let mut response = match self.launched(job) {
+        let id = job.id.clone();
+        let answer = match self.launched(job) {
             Ok(job) => json(StatusCode::CREATED, &job),
             Err(problem) => refused::problem(&problem),
         };
+        self.rated(&id, answer)
+    }
+
+    /// An answer about a launched job, with the fields of its tightest rate.
+    pub(crate) fn rated(&self, id: &str, mut answer: Response) -> Response {
+        let rate = self.replica.read(|pool| {
+            let view = pool.job(id)?;
+            rate_headers::tightest(pool, &view, pool.stamp().at, &self.calendar())
+        });
         if let Some(rate) = rate {
-            rate.write(response.headers_mut());
+            rate.write(answer.headers_mut());
         }
-        response
+        answer
     }
 
     async fn launch_one(&self, deadline: Deadline, launch: Launch) -> Result<Response, Refused> {

@@ -14,6 +14,7 @@ use fermata_pool::query::{JobView, WindowView};
 use fermata_pool::terms::{RateSettings, Rules};
 use fermata_pool::time::{Calendar, Instant, SECOND_US};
 use http::{HeaderMap, HeaderName, HeaderValue};
+use std::cmp::Reverse;
 
 const POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const LIMIT: HeaderName = HeaderName::from_static("ratelimit");
@@ -31,7 +32,8 @@ pub(crate) struct Rate {
     resets_in_s: Option<u64>,
 }
 
-/// The rate of the job with the fewest starts left; none where it has no rate.
+/// The rate of the job with the fewest starts left, and of those the one that stays so for longest;
+/// none where it has no rate.
 pub(crate) fn tightest(
     pool: &Pool,
     view: &JobView<'_>,
@@ -60,7 +62,12 @@ pub(crate) fn tightest(
             });
             rate
         })
-        .min_by_key(|rate| rate.remaining)
+        .min_by_key(|rate| {
+            (
+                rate.remaining,
+                Reverse(rate.resets_in_s.unwrap_or(u64::MAX)),
+            )
+        })
 }
 
 impl Rate {
