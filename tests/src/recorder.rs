@@ -127,7 +127,12 @@ impl Recorder {
 
     /// A worker was paused, cut off or killed on purpose.
     pub fn disturbed(&self, disturbed: Disturbed) {
-        self.state().records.push(Record::Disturbed(disturbed));
+        self.record(Record::Disturbed(disturbed));
+    }
+
+    /// Something else that a client knows.
+    pub fn record(&self, record: Record) {
+        self.state().records.push(record);
     }
 
     /// Waits until every accepted job has ended, and every other that may exist and does, and

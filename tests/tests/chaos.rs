@@ -23,6 +23,8 @@ async fn holds(story: Story) {
     println!("{report}");
     assert!(report.holds(), "seed {seed}: {report}");
     assert!(report.audit.counts.ends > 0, "{report}");
+    assert!(report.audit.counts.operations > 0, "{report}");
+    assert_eq!(report.audit.counts.undecided, 0, "{report}");
     assert!(!report.injected.is_empty(), "{report}");
 }
 

@@ -7,6 +7,9 @@
 //! it against the invariants, one file each in `invariants/`, with the rule that it keeps quoted
 //! there.
 //!
+//! Answers about one kind of pool, a [`Ration`], are put to a further test: one order of all that was
+//! asked must explain them (`linear.rs`), as if one node had answered everybody, one after the other.
+//!
 //! The checker knows neither the pool nor the clock: the same history gives the same report.
 //!
 //! # Caveats

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::ration::{self, RATIONED, Rationer};
 use crate::wait::{DEADLINE, wait_for};
 use crate::{Cluster, Recorder};
 
@@ -31,6 +32,8 @@ pub(super) const STARTS_PER_WINDOW: u64 = 24;
 pub(super) const WINDOW_S: u32 = 2;
 /// Clients, each of which launches one job after the other.
 const LAUNCHERS: u64 = 5;
+/// Clients of the pool whose answers are searched for an order.
+const RATIONERS: u64 = 3;
 /// Jobs of one client that have not ended.
 const OUTSTANDING_MAX: usize = 4;
 /// One in so many jobs is cancelled once it was launched.
@@ -82,6 +85,19 @@ impl Load {
             users.spawn(launcher.launch());
         }
         drop(told);
+        cluster.define_event(RATIONED, ration::definition()).await;
+        recorder.record(ration::ration());
+        for rationer in 0..RATIONERS {
+            let counts = Arc::clone(&counts);
+            let rationer = Rationer {
+                name: format!("r{rationer}"),
+                client: client.clone(),
+                recorder: Arc::clone(&recorder),
+                random: StdRng::seed_from_u64(seed.wrapping_add(LAUNCHERS + rationer)),
+            };
+            let is_over = move || counts.is_over.load(Ordering::Relaxed);
+            users.spawn(rationer.work(is_over));
+        }
         let resetting = reset(client.clone(), Arc::clone(&counts), answers.clone());
         users.spawn(resetting);
         Self {

@@ -3,7 +3,8 @@
 //! A [`Story`] is one kind of fault. A round of it waits until the load goes on, brings the fault in,
 //! waits until the load goes on in spite of it (where a majority is left), and takes it out again.
 //! When the time is over the load ends, every job that was accepted must come to its end, and the
-//! one checker is given what clients and workers recorded ([`fermata_audit`]).
+//! one checker is given what clients and workers recorded ([`fermata_audit`]). Some of the clients
+//! only launch, cancel, reset and count on one pool: an order of all their answers must be found.
 //!
 //! The tests run one round of each; `scripts/chaos` runs them for longer.
 //!
@@ -17,6 +18,7 @@ mod disks;
 mod load;
 mod network;
 mod processes;
+mod ration;
 mod resets;
 mod stage;
 mod workers;
