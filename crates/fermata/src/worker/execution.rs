@@ -145,15 +145,21 @@ fn order(server: &str, offer: &Offer) -> Order {
     order
 }
 
-/// Has the process begin, and gives it the parameters; nothing where there are none. One that does
-/// not read them does not need them.
-async fn feed(input: Option<ChildStdin>, server: &str, offer: &Offer) {
-    let Some(mut input) = input else {
-        return;
-    };
-    let ordered = input.write_all(&order(server, offer).to_bytes()).await;
-    if let (Ok(()), Some(params)) = (ordered, &offer.params) {
-        let _ = input.write_all(params.as_json().as_bytes()).await;
+/// Has the process begin, and gives it the parameters; nothing where there are none. What does not
+/// fit into the pipe yet is written by the future: a command that does not read its parameters does
+/// not need them.
+fn feed(input: Option<ChildStdin>, server: &str, offer: &Offer) -> impl Future<Output = ()> {
+    let params = offer.params.as_ref().map(|params| params.as_json());
+    let params = params.unwrap_or_default().as_bytes();
+    let bytes = [&order(server, offer).to_bytes(), params].concat();
+    // At once: the runtime writes when it has looked at its descriptors next, after all that is to
+    // be started as well. It does not block.
+    let written = input.as_ref().map(|input| rustix::io::write(input, &bytes));
+    let written = written.and_then(Result::ok).unwrap_or(0);
+    async move {
+        if let Some(mut input) = input {
+            let _ = input.write_all(&bytes[written..]).await;
+        }
     }
 }
 
