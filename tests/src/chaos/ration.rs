@@ -12,7 +12,7 @@ use fermata_client::{Client, ClientError};
 use rand::RngExt;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval};
 
 use crate::{Recorder, now_us};
 
@@ -24,8 +24,8 @@ const RATE: u64 = 6;
 const WINDOW_S: u64 = 604_800;
 /// A caller that is never silent for too long.
 const LEASE_S: u64 = 86_400;
-/// Between two operations of a client, in milliseconds: so that the search stays short.
-const PAUSE_MS: std::ops::Range<u64> = 20..400;
+/// A client begins an operation this often at most, so that the search stays short.
+const TURN: Duration = Duration::from_millis(150);
 /// How often a job that was put back meanwhile is looked at, to confirm its new attempt.
 const LOOKS_MAX: u32 = 5;
 
@@ -55,8 +55,10 @@ impl Rationer {
     /// Launches, confirms, cancels, resets and counts until all is over.
     pub(super) async fn work(mut self, is_over: impl Fn() -> bool) {
         let mut number = 0;
+        let mut turns = interval(TURN);
+        turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !is_over() {
-            sleep(Duration::from_millis(self.random.random_range(PAUSE_MS))).await;
+            turns.tick().await;
             let sent_us = now_us();
             match self.random.random_range(0..8) {
                 0 => {
