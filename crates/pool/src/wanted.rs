@@ -26,34 +26,44 @@ use alloc::vec::Vec;
 /// Most jobs that are gone through to find the heads of their queues.
 const SEEN_MAX: usize = 4 * SHOWN_MAX;
 
-/// Queued jobs that want one thing.
+/// How many queued jobs of each pool want one thing.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wanting {
+struct Pools(SortedMap<ScopeNumber, u64>);
+
+impl Pools {
+    fn note(&mut self, waits: bool, pool: ScopeNumber) {
+        if waits {
+            *self.0.entry(pool).or_default() += 1;
+        } else if let Some(count) = self.0.get_mut(&pool) {
+            *count -= 1;
+            if *count == 0 {
+                self.0.remove(&pool);
+            }
+        }
+    }
+
+    /// True where another pool is among them.
+    fn others(&self, pool: ScopeNumber) -> bool {
+        self.0.iter().take(2).any(|(other, _)| *other != pool)
+    }
+}
+
+/// Queued jobs that name one bucket.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanting {
     /// Their orders, and their pools.
     orders: SortedSet<(u64, ScopeNumber)>,
-    /// How many there are of each pool.
-    pools: SortedMap<ScopeNumber, u64>,
+    pools: Pools,
 }
 
 impl Wanting {
     fn note(&mut self, waits: bool, order: u64, pool: ScopeNumber) {
         if waits {
             self.orders.insert((order, pool));
-            *self.pools.entry(pool).or_default() += 1;
-            return;
+        } else {
+            self.orders.remove(&(order, pool));
         }
-        self.orders.remove(&(order, pool));
-        if let Some(count) = self.pools.get_mut(&pool) {
-            *count -= 1;
-            if *count == 0 {
-                self.pools.remove(&pool);
-            }
-        }
-    }
-
-    /// True where a job of another pool is among them.
-    fn others(&self, pool: ScopeNumber) -> bool {
-        self.pools.iter().take(2).any(|(other, _)| *other != pool)
+        self.pools.note(waits, pool);
     }
 
     /// True where a job of another pool comes before the first of its own queue.
@@ -67,7 +77,8 @@ impl Wanting {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
     buckets: SortedMap<Box<str>, Wanting>,
-    servers: Wanting,
+    /// Those that need a server.
+    servers: Pools,
 }
 
 impl Wanted {
@@ -91,7 +102,7 @@ impl Wanted {
             }
         }
         if interned.terms.executor == Executor::Server {
-            self.servers.note(waits, order, pool);
+            self.servers.note(waits, pool);
         }
     }
 }
@@ -117,7 +128,7 @@ impl Pool {
 
     fn bucket_is_wanted(&self, pool: ScopeNumber, bucket: &str) -> bool {
         let wanting = self.index.wanted.buckets.get(bucket);
-        wanting.is_some_and(|wanting| wanting.others(pool))
+        wanting.is_some_and(|wanting| wanting.pools.others(pool))
     }
 
     /// True where others may take from a bucket of this job before `until`, when it starts or is
@@ -138,7 +149,7 @@ impl Pool {
             let comes_last = opens_at < until || it.due == Some(until);
             opens_at <= until
                 && (wanting.others_before(it.pool, it.order)
-                    || comes_last && wanting.others(it.pool))
+                    || comes_last && wanting.pools.others(it.pool))
         })
     }
 
@@ -149,7 +160,8 @@ impl Pool {
         skips.any(|bucket| bucket.mode == Mode::Skip && self.bucket_is_wanted(pool, &bucket.name))
     }
 
-    /// True where others wait for a server as well, and none that this job may use takes all.
+    /// True where jobs of other pools that need a server wait, and none of those that this job may
+    /// use, as far as they are looked at ([`SHOWN_MAX`]), has room without end.
     pub(crate) fn servers_are_contested(&self, pool: ScopeNumber, interned: &Interned) -> bool {
         if interned.terms.executor != Executor::Server || !self.index.wanted.servers.others(pool) {
             return false;
@@ -169,9 +181,10 @@ impl Pool {
         }
     }
 
-    /// The heads of other queues in which somebody names a bucket, who come before a job or may
+    /// The heads of other queues in which somebody names a bucket and comes before a job, or may
     /// take from the bucket before it could start: at most [`SHOWN_MAX`], in S19's order among
-    /// those that were looked at.
+    /// those that were looked at. That are the queues of the first [`SEEN_MAX`] such jobs, and as
+    /// many of the others.
     pub(crate) fn ahead_at(
         &self,
         it: Wants<'_>,
@@ -188,7 +201,7 @@ impl Pool {
         let starts = outlook.all_open(it.due.map_or(at, |due| due.max(at)));
         let opens = self.bucket_opens(outlook, bucket, at);
         if opens < starts || (starts.is_some() && starts == it.due) {
-            pools.extend(wanting.pools.iter().take(SEEN_MAX).map(|(pool, _)| *pool));
+            pools.extend(wanting.pools.0.iter().take(SEEN_MAX).map(|(pool, _)| *pool));
         }
         pools.remove(&it.pool);
         let heads = pools.into_iter().filter_map(|pool| {

@@ -6,8 +6,9 @@
 //! another (S20), where a gate before that has shut since.
 //!
 //! The earliest instant is what time alone will bring (see `outlook`): it is exact where nobody
-//! comes before the job, a lower bound where somebody does, and absent where something else has to
-//! happen first. Where time alone brings the end of the job instead, that is said.
+//! comes before the job or may take what it needs, a lower bound where somebody does, and absent
+//! where something else has to happen first. Where time alone brings the end of the job instead,
+//! that is said; and nothing is, where others decide between a start and the end.
 //!
 //! Caveats: lists are cut at [`SHOWN_MAX`], so that the answer costs the same however many jobs,
 //! pools and servers there are. Those who wait for the same servers are not named, and a job behind
@@ -58,8 +59,9 @@ pub struct Why<'a> {
     /// it will be aborted.
     pub earliest: Option<Instant>,
     /// True where only time is in the way: it starts then. Else `earliest` is a lower bound:
-    /// somebody comes before it in its queue or at one of its buckets, or its limits are not
-    /// fixed yet (S8).
+    /// somebody comes before it in its queue; others may take first from one of its buckets, or
+    /// the room on its servers; it is delayed and others wait in its pool, who may be gone by then;
+    /// or its limits are not fixed yet (S8).
     pub is_exact: bool,
     /// When it will be aborted and with which reason, where time alone brings that.
     pub aborts: Option<(Instant, Reason)>,
@@ -102,8 +104,9 @@ pub enum What<'a> {
         max: u32,
         /// Until when the override of the rate is in force, if there is one that goes by itself.
         held_until: Option<Instant>,
-        /// Of a bucket: the heads of other pools that wait for it and come before the job (S20),
-        /// the first of them first.
+        /// Of a bucket: heads of other pools in which somebody waits who names it and comes before
+        /// the job or may take from it first, whatever gate they wait for (S20). The first of them
+        /// first.
         ahead: Vec<&'a str>,
     },
     /// A server with room.
