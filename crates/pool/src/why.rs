@@ -417,7 +417,12 @@ impl Pool {
             return Some(Fate::Aborted(due, Reason::EventMissing));
         }
         let found = outlook.first_shut(due).map_or(Ok(None), Err);
-        let shut_to = |head: &Interned| self.shut_to_head(it, head, due);
+        let mut is_told = true;
+        let shut_to = |head: &Interned| {
+            // Others may shut another gate to it by then.
+            is_told = !self.buckets_are_wanted(it.pool, head);
+            self.shut_to_head(it, head, due)
+        };
         match self.judge(it.pool, it.interned, it.order, it.put_back, found, shut_to) {
             Verdict::Start(_) => Some(Fate::Starts(due)),
             Verdict::Queue(shut) => {
@@ -432,6 +437,7 @@ impl Pool {
                 match retry.and_then(|retry| retry_of(0, retry, Err(reason))) {
                     // It is delayed again, and no server comes by time alone.
                     Some(_) => Some(Fate::Waits),
+                    None if !is_told => Some(Fate::Waits),
                     None => Some(Fate::Aborted(due, reason)),
                 }
             }
