@@ -53,13 +53,15 @@ pub struct WhyView {
     #[serde(default)]
     pub gates: Vec<GateView>,
     /// The earliest instant at which it could start, if nothing else happens: overrides that go by
-    /// themselves are seen. Absent where something else has to happen first, or where it is or will
-    /// be aborted.
+    /// themselves are seen. Absent where something else has to happen first, where it is or will
+    /// be aborted, or where others decide whether it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_at: Option<Timestamp>,
     /// Whether only time is in the way, so that it starts at `earliest_at`. Else that is a lower
-    /// bound, the same for all who wait behind one head: others come before it (`behind`, or
-    /// `ahead` at a bucket), or its limits are not fixed yet (S8). Absent without `earliest_at`.
+    /// bound, the same for all who wait behind one head: others come before it (`behind`) or may
+    /// take first what it needs (`ahead` at a bucket; those at servers are not named), it is
+    /// delayed and others wait in its pool, or its limits are not fixed yet (S8). Absent without
+    /// `earliest_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earliest_is_exact: Option<bool>,
     /// When it will be aborted, with `reason`, if nothing else happens: it will be considered then,
@@ -118,8 +120,9 @@ pub enum GateKind {
         /// When the override of the rate goes by itself, where there is such a one.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         held_until: Option<Timestamp>,
-        /// Of a bucket: jobs of other pools that wait for it and come before this one, the first of
-        /// them first. Each is the head of its queue.
+        /// Of a bucket: heads of other pools in which a job waits that names it and comes before
+        /// this one or may take from it first, whatever gate the head waits for. The first of them
+        /// first.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         ahead: Vec<String>,
     },

@@ -48,10 +48,13 @@ impl Pool {
         at: Instant,
     ) -> Verdict {
         let found = self.look_at_gates(pool, interned, place, at);
-        self.judge(pool, interned, order, put_back, found, (place, at))
+        self.judge(pool, interned, order, put_back, found, |head| {
+            self.look_at_gates(pool, head, place, at).err()
+        })
     }
 
-    /// The same, where it is known what its gates say.
+    /// The same, where it is known what its gates say; `shut_to` tells the first gate that is shut
+    /// to the head of the queue, for the reason of those behind it (S16).
     pub(crate) fn judge(
         &self,
         pool: ScopeNumber,
@@ -59,7 +62,7 @@ impl Pool {
         order: u64,
         put_back: bool,
         found: Result<Option<ServerNumber>, Shut>,
-        (place, at): (u64, Instant),
+        shut_to: impl FnOnce(&Interned) -> Option<Shut>,
     ) -> Verdict {
         let queue = self.index.scopes.get(&pool).map(|known| &known.queue);
         let ahead = queue
@@ -85,24 +88,12 @@ impl Pool {
                 }),
             ) => Verdict::Queue(shut),
             (None, Some(shut)) => Verdict::Abort(shut.reason()),
-            (None, None) => Verdict::Abort(self.reason_of_head(pool, ahead.map(job_of), place, at)),
+            (None, None) => {
+                let head = ahead.and_then(|head| self.jobs.get(&job_of(head)));
+                let shut = head.and_then(|head| shut_to(&self.interned(head)));
+                Verdict::Abort(shut.map_or(Reason::ConcurrencyLimited, Shut::reason))
+            }
         }
-    }
-
-    /// The first gate now shut to the head of a pool (S16).
-    fn reason_of_head(
-        &self,
-        pool: ScopeNumber,
-        head: Option<JobNumber>,
-        place: u64,
-        at: Instant,
-    ) -> Reason {
-        head.and_then(|head| self.jobs.get(&head))
-            .and_then(|head| {
-                self.look_at_gates(pool, &self.interned(head), place, at)
-                    .err()
-            })
-            .map_or(Reason::ConcurrencyLimited, Shut::reason)
     }
 
     /// Considers a job that falls due, for the first time or again (S49).

@@ -60,8 +60,10 @@ impl Pool {
             return;
         };
         let order = order_of(number, job);
-        if let Some(known) = self.index.scopes.get_mut(&pool) {
-            known.queue.insert(order);
+        let interned = self.interned(job);
+        let known = self.index.scopes.get_mut(&pool);
+        if known.is_some_and(|known| known.queue.insert(order)) {
+            self.index.wanted.note(true, &interned, (order, pool));
         }
         self.refresh_head(pool);
     }
@@ -72,8 +74,10 @@ impl Pool {
             return;
         };
         let order = order_of(number, job);
-        if let Some(known) = self.index.scopes.get_mut(&pool) {
-            known.queue.remove(order);
+        let interned = self.interned(job);
+        let known = self.index.scopes.get_mut(&pool);
+        if known.is_some_and(|known| known.queue.remove(order)) {
+            self.index.wanted.note(false, &interned, (order, pool));
         }
         self.refresh_head(pool);
     }

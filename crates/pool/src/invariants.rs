@@ -7,6 +7,7 @@ use crate::job::{Job, JobNumber, KindNumber, ScopeNumber, State};
 use crate::queue::{job_of, order_of};
 use crate::scope::{Gate, Waits};
 use crate::state::Pool;
+use crate::wanted::Wanted;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -20,6 +21,7 @@ impl Pool {
         let mut running: BTreeMap<ScopeNumber, u32> = BTreeMap::new();
         let mut members: BTreeMap<ScopeNumber, u32> = BTreeMap::new();
         let mut unfinished = 0;
+        let mut wanted = Wanted::default();
         for (number, job) in self.jobs.iter() {
             if self.terms.get(&job.terms).is_none() || self.index.interner.get(job.terms).is_none()
             {
@@ -28,12 +30,19 @@ impl Pool {
             if self.number_of_job(&job.id) != Some(*number) {
                 return Err(format!("{} is not found by its id", job.id));
             }
+            if let (State::Queued, Some(pool)) = (&job.state, job.pool) {
+                let order = order_of(*number, job);
+                wanted.note(true, &self.interned(job), (order, pool));
+            }
             unfinished += u64::from(!matches!(job.state, State::Ended(_)));
             if let Some(pool) = job.pool {
                 *members.entry(pool).or_default() += 1;
                 *running.entry(pool).or_default() += u32::from(job.current().is_some());
             }
             self.check_job(*number)?;
+        }
+        if wanted != self.index.wanted {
+            return Err("who wants which bucket or a server is noted wrong".into());
         }
         if unfinished != self.header.unfinished {
             return Err(format!(

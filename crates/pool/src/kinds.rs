@@ -373,25 +373,6 @@ impl Pool {
         moved
     }
 
-    /// The next head of a kind, after an order, that waits for a gate, with its pool.
-    pub(crate) fn next_alike(
-        &self,
-        kind: KindNumber,
-        gate: Gate,
-        order: u64,
-    ) -> Option<(u64, ScopeNumber)> {
-        let next = self.index.kinds.first_from(kind, order + 1)?;
-        let (_, waits_for) = self.stretch_of(kind, next)?;
-        let next = if waits_for == gate {
-            next
-        } else {
-            let later = (gate, kind, next)..=(gate, kind, u64::MAX);
-            let begin = self.index.kinds.begins.range(later).next()?;
-            begin.2
-        };
-        Some((next, self.jobs.get(&job_of(next))?.pool?))
-    }
-
     /// Registers the first of a kind that waits for a gate in the place of all that do.
     pub(crate) fn enlist(&mut self, kind: KindNumber, gate: Gate) {
         let first = self.index.kinds.first_at(kind, gate);

@@ -124,6 +124,11 @@ impl Definition<'_> {
             .is_some_and(|event| event.resolve == ResolveLimits::FirstStart)
     }
 
+    /// True where the limits of a launch are not fixed with it, but when it falls due (S8).
+    fn is_late(&self, launch: &Launch) -> bool {
+        self.is_first_start() && launch.delay_s.unwrap_or(0) > 0
+    }
+
     fn is_workflow(&self) -> bool {
         self.event
             .is_some_and(|event| event.kind == EventKind::Workflow)
@@ -135,6 +140,8 @@ pub(crate) struct Prospect {
     pub(crate) interned: Interned,
     pub(crate) priority: i8,
     pub(crate) pool_name: String,
+    /// Its limits are fixed when it falls due (S8).
+    pub(crate) is_late: bool,
 }
 
 /// The name of the pool of a job with this parent and id (S9).
@@ -169,7 +176,7 @@ impl Pool {
         }
         let definition = self.check_launch(launch)?;
         let event = definition.event;
-        let late = definition.is_first_start() && launch.delay_s.unwrap_or(0) > 0;
+        let late = definition.is_late(launch);
         let priority = launch
             .priority
             .or(event.map(|event| event.priority))
@@ -250,6 +257,7 @@ impl Pool {
             interned,
             priority: priority.unwrap_or(0),
             pool_name,
+            is_late: definition.is_late(launch),
         })
     }
 

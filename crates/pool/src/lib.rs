@@ -73,6 +73,7 @@ pub mod steps;
 mod table;
 pub mod terms;
 pub mod time;
+mod wanted;
 pub mod why;
 pub mod window;
 

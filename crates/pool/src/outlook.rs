@@ -15,7 +15,7 @@
 //! Caveats: where an override of a sliding window goes by itself, the starts that count after that
 //! are gone through, at most its rate. Nobody else is followed: who starts, ends, falls due or is
 //! put back in the meantime may change what was foretold, in either direction;
-//! [`Pool::is_contested`] knows those who wait for the same buckets already.
+//! [`crate::wanted`] knows those who wait already and want the same.
 
 use crate::admission::Shut;
 use crate::command::{Executor, Override};
@@ -23,11 +23,10 @@ use crate::job::ScopeNumber;
 use crate::limits::Mode;
 use crate::members::Interned;
 use crate::outcome::Reason;
-use crate::scope::{Gate, Scope, Waits};
+use crate::scope::{Gate, Scope};
 use crate::state::Pool;
 use crate::time::{Calendar, Instant, Stamp};
 use crate::window::{Opening, Window};
-use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 /// When a gate is open, as far as time alone decides.
@@ -144,16 +143,6 @@ impl Outlook {
             at = self.opens(shut.gate).next(at)?;
         }
         (!self.event_is_missing).then_some(at)
-    }
-
-    /// The buckets among the gates.
-    pub(crate) fn buckets(&self, pool: ScopeNumber) -> impl Iterator<Item = (ScopeNumber, Opens)> {
-        self.gates
-            .iter()
-            .filter_map(move |(shut, opens)| match shut.gate {
-                Gate::Rate(scope) if scope != pool => Some((scope, *opens)),
-                Gate::Rate(_) | Gate::Due | Gate::Slot | Gate::Server => None,
-            })
     }
 }
 
@@ -319,67 +308,5 @@ impl Pool {
                 Some(window) => window.whole_at(None, &self.runs),
             }
         })
-    }
-
-    /// The heads that wait for a bucket, in the order in which they are considered when it opens.
-    pub(crate) fn bucket_waiters(&self, bucket: ScopeNumber) -> BucketWaiters<'_> {
-        BucketWaiters {
-            pool: self,
-            bucket,
-            last: None,
-            alike: BTreeSet::new(),
-        }
-    }
-
-    /// True where others who wait for a bucket of this job would take from it before the job
-    /// starts at `starts`: they come before it, or the bucket opens earlier than it can start.
-    pub(crate) fn is_contested(
-        &self,
-        pool: ScopeNumber,
-        outlook: &Outlook,
-        order: u64,
-        at: Instant,
-        starts: Instant,
-    ) -> bool {
-        outlook.buckets(pool).any(|(bucket, opens)| {
-            let opens_first = opens.next(at).is_none_or(|opens_at| opens_at < starts);
-            let mut others = self.bucket_waiters(bucket).filter(|it| it.1 != pool);
-            others
-                .next()
-                .is_some_and(|(other, _)| other < order || opens_first)
-        })
-    }
-}
-
-/// See [`Pool::bucket_waiters`]: those that wait alone and the first of each kind are registered at
-/// the bucket; whoever is next of a kind follows once its first was given.
-pub(crate) struct BucketWaiters<'a> {
-    pool: &'a Pool,
-    bucket: ScopeNumber,
-    /// The last of the registered ones that was given.
-    last: Option<(u64, ScopeNumber)>,
-    /// The next of each kind of which one was given.
-    alike: BTreeSet<(u64, ScopeNumber)>,
-}
-
-impl Iterator for BucketWaiters<'_> {
-    type Item = (u64, ScopeNumber);
-
-    fn next(&mut self) -> Option<(u64, ScopeNumber)> {
-        let registered = self.pool.rate_waiter_after(self.bucket, self.last);
-        let alike = self.alike.first().copied();
-        let next = registered.into_iter().chain(alike).min()?;
-        if registered == Some(next) {
-            self.last = registered;
-        } else {
-            self.alike.remove(&next);
-        }
-        let (order, pool) = next;
-        let head = self.pool.scopes.get(&pool).and_then(|scope| scope.head);
-        if let Some(Waits::InKind(kind)) = head.map(|head| head.waits) {
-            let gate = Gate::Rate(self.bucket);
-            self.alike.extend(self.pool.next_alike(kind, gate, order));
-        }
-        Some(next)
     }
 }

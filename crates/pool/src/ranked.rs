@@ -215,9 +215,10 @@ impl Ranked {
         iter
     }
 
-    pub(crate) fn insert(&mut self, number: u64) {
+    /// False where it was there already.
+    pub(crate) fn insert(&mut self, number: u64) -> bool {
         match self.root.insert(number) {
-            Inserted::Known => return,
+            Inserted::Known => return false,
             Inserted::Done => {}
             Inserted::Split(after) => {
                 let before = core::mem::take(&mut self.root);
@@ -230,15 +231,19 @@ impl Ranked {
             }
         }
         self.len += 1;
+        true
     }
 
-    pub(crate) fn remove(&mut self, number: u64) {
-        self.len -= usize::from(self.root.remove(number));
+    /// False where it was not there.
+    pub(crate) fn remove(&mut self, number: u64) -> bool {
+        let removed = self.root.remove(number);
+        self.len -= usize::from(removed);
         while let Node::Inner(branches) = &mut self.root
             && branches.len() <= 1
         {
             self.root = branches.pop().map(|only| only.node).unwrap_or_default();
         }
+        removed
     }
 
     /// How many come before a number.
@@ -318,7 +323,9 @@ mod tests {
         assert!((0..count).all(|number| set.rank(number) as u64 == number));
         (0..count)
             .filter(|number| number % 3 != 0)
-            .for_each(|number| set.remove(number));
+            .for_each(|number| {
+                set.remove(number);
+            });
         set.remove(1);
         assert!(set.iter().eq((0..count).filter(|number| number % 3 == 0)));
         assert_eq!(set.rank(30_000), 10_000);
@@ -329,7 +336,9 @@ mod tests {
         }
         assert_eq!(set.rank(u64::MAX), set.len());
         assert_eq!(set.first(), Some(0));
-        (0..count).rev().for_each(|number| set.remove(number));
+        (0..count).rev().for_each(|number| {
+            set.remove(number);
+        });
         assert!(set.is_empty() && set.iter().next().is_none());
         assert!(
             matches!(&set.root, Node::Leaf(_)),
@@ -340,7 +349,9 @@ mod tests {
     #[test]
     fn numbers_that_come_in_order_fill_their_nodes() {
         let mut set = Ranked::default();
-        (0..200_000).for_each(|number| set.insert(number));
+        (0..200_000).for_each(|number| {
+            set.insert(number);
+        });
         let (mut node, mut depth) = (&set.root, 1);
         while let Node::Inner(branches) = node {
             assert_eq!(branches[0].len % LEAF_MAX, 0, "the first is full");

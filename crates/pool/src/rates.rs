@@ -13,7 +13,6 @@ use crate::state::{Pool, Source, Turn};
 use crate::terms::RateSettings;
 use crate::time::Instant;
 use crate::window::{Opening, Window};
-use core::ops::Bound;
 
 /// Most expired windows, rows of closed ones, or finished jobs that one entry sweeps.
 pub(crate) const SWEPT_PER_ENTRY_MAX: usize = 10_000;
@@ -196,21 +195,8 @@ impl Pool {
 
     /// The first head, by order, that waits for a rate, with its pool.
     pub(crate) fn first_rate_waiter(&self, scope: ScopeNumber) -> Option<(u64, ScopeNumber)> {
-        self.rate_waiter_after(scope, None)
-    }
-
-    /// The first registered head after one that was given; of all, where none was.
-    pub(crate) fn rate_waiter_after(
-        &self,
-        scope: ScopeNumber,
-        last: Option<(u64, ScopeNumber)>,
-    ) -> Option<(u64, ScopeNumber)> {
-        let from = match last {
-            Some((order, pool)) => Bound::Excluded((scope, order, pool)),
-            None => Bound::Included((scope, 0, ScopeNumber(0))),
-        };
-        let until = Bound::Included((scope, u64::MAX, ScopeNumber(u64::MAX)));
-        let mut waiters = self.index.rate_waiters.range((from, until));
+        let all = (scope, 0, ScopeNumber(0))..=(scope, u64::MAX, ScopeNumber(u64::MAX));
+        let mut waiters = self.index.rate_waiters.range(all);
         waiters.next().map(|(_, order, pool)| (*order, *pool))
     }
 

@@ -341,7 +341,11 @@ impl Pool {
             let known = self.index.scopes.get_mut(&pool);
             let known = known.ok_or(RestoreError::Inconsistent("a job without its pool"))?;
             match &job.state {
-                State::Queued => known.queue.insert(order_of(number, &job)),
+                State::Queued => {
+                    let order = order_of(number, &job);
+                    known.queue.insert(order);
+                    self.index.wanted.note(true, &interned, (order, pool));
+                }
                 State::Delayed { .. } => known.delayed += 1,
                 _ => {}
             }

@@ -29,7 +29,7 @@ impl<I: DoubleEndedIterator> DoubleEndedIterator for Passed<I> {
 }
 
 /// An ordered set.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SortedSet<T>(BTreeSet<T>);
 
 impl<T> Default for SortedSet<T> {
@@ -103,7 +103,7 @@ impl<T: Ord> FromIterator<T> for SortedSet<T> {
 }
 
 /// An ordered map.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SortedMap<K, V>(BTreeMap<K, V>);
 
 impl<K, V> Default for SortedMap<K, V> {

@@ -22,6 +22,7 @@ use crate::sorted::{SortedMap, SortedSet};
 use crate::table::Table;
 use crate::terms::Terms;
 use crate::time::{Instant, Stamp};
+use crate::wanted::Wanted;
 use crate::window::Runs;
 use alloc::boxed::Box;
 use alloc::sync::Arc;
@@ -160,6 +161,8 @@ pub(crate) struct Index {
     pub(crate) override_ends: SortedSet<(Instant, ScopeNumber)>,
     /// Scopes with an override.
     pub(crate) overrides: SortedSet<ScopeNumber>,
+    /// Queued jobs by the buckets that they name, and those that need a server.
+    pub(crate) wanted: Wanted,
     pub(crate) kinds: Kinds,
     /// How often a head was looked at, or a stretch of them moved.
     pub(crate) visited: u64,

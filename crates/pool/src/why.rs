@@ -6,8 +6,9 @@
 //! another (S20), where a gate before that has shut since.
 //!
 //! The earliest instant is what time alone will bring (see `outlook`): it is exact where nobody
-//! comes before the job, a lower bound where somebody does, and absent where something else has to
-//! happen first. Where time alone brings the end of the job instead, that is said.
+//! comes before the job or may take what it needs, a lower bound where somebody does, and absent
+//! where something else has to happen first. Where time alone brings the end of the job instead,
+//! that is said; and nothing is, where others decide between a start and the end.
 //!
 //! Caveats: lists are cut at [`SHOWN_MAX`], so that the answer costs the same however many jobs,
 //! pools and servers there are. Those who wait for the same servers are not named, and a job behind
@@ -30,6 +31,7 @@ use crate::scope::Gate;
 use crate::state::Pool;
 use crate::terms::Bucket;
 use crate::time::{Calendar, Instant};
+use crate::wanted::Wants;
 use crate::window::overrides_rate;
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -57,8 +59,9 @@ pub struct Why<'a> {
     /// it will be aborted.
     pub earliest: Option<Instant>,
     /// True where only time is in the way: it starts then. Else `earliest` is a lower bound:
-    /// somebody comes before it in its queue or at one of its buckets, or its limits are not
-    /// fixed yet (S8).
+    /// somebody comes before it in its queue; others may take first from one of its buckets, or
+    /// the room on its servers; it is delayed and others wait in its pool, who may be gone by then;
+    /// or its limits are not fixed yet (S8).
     pub is_exact: bool,
     /// When it will be aborted and with which reason, where time alone brings that.
     pub aborts: Option<(Instant, Reason)>,
@@ -101,8 +104,9 @@ pub enum What<'a> {
         max: u32,
         /// Until when the override of the rate is in force, if there is one that goes by itself.
         held_until: Option<Instant>,
-        /// Of a bucket: the heads of other pools that wait for it and come before the job (S20),
-        /// the first of them first.
+        /// Of a bucket: heads of other pools in which somebody waits who names it and comes before
+        /// the job or may take from it first, whatever gate they wait for (S20). The first of them
+        /// first.
         ahead: Vec<&'a str>,
     },
     /// A server with room.
@@ -142,6 +146,17 @@ struct Followed<'a> {
     due: Option<Instant>,
     at: Instant,
     calendar: Calendar<'a>,
+}
+
+impl Followed<'_> {
+    fn wants(&self) -> Wants<'_> {
+        Wants {
+            pool: self.pool,
+            interned: self.interned,
+            order: self.order,
+            due: self.due,
+        }
+    }
 }
 
 impl Why<'_> {
@@ -236,6 +251,14 @@ impl Pool {
             at,
             calendar,
         };
+        if prospect.is_late {
+            let mut why = Why::new(Standing::Delayed, None);
+            why.earliest = followed.due;
+            return Ok(why);
+        }
+        if followed.due.is_none() {
+            followed.at = self.judged_at(&followed);
+        }
         let standing = match followed.due {
             Some(_) => Standing::Delayed,
             None => self.considered_now(&mut followed),
@@ -250,6 +273,27 @@ impl Pool {
         Ok(why)
     }
 
+    /// As of when a launch is judged. Where a tick is owed and others wait who would move with it,
+    /// what the launch would find is what they leave. That is not known without applying the tick,
+    /// so it is judged as if it had come before, at the latest stamp.
+    fn judged_at(&self, it: &Followed<'_>) -> Instant {
+        let is_owed = self.next_deadline().is_some_and(|next| next <= it.at);
+        let queue = self.index.scopes.get(&it.pool).map(|known| &known.queue);
+        let others_wait = queue.is_some_and(|queue| !queue.is_empty())
+            || self.is_wanted_by_others(it.pool, it.interned);
+        if is_owed && others_wait {
+            self.now()
+        } else {
+            it.at
+        }
+    }
+
+    /// The first gate that will be shut to the head of a job's queue.
+    fn shut_to_head(&self, it: &Followed<'_>, head: &Interned, at: Instant) -> Option<Shut> {
+        let outlook = self.outlook(it.pool, head, 0, it.at, it.calendar);
+        outlook.first_shut(at)
+    }
+
     /// How a job that is launched now stands once it was considered.
     fn considered_now(&self, it: &mut Followed<'_>) -> Standing {
         let outlook = self.outlook(it.pool, it.interned, 0, it.at, it.calendar);
@@ -258,7 +302,8 @@ impl Pool {
             None if it.interned.terms.executor == Executor::Caller => Ok(None),
             None => Ok(self.pick(it.interned, 0)),
         };
-        match self.judge(it.pool, it.interned, it.order, false, found, (0, it.at)) {
+        let shut_to = |head: &Interned| self.shut_to_head(it, head, it.at);
+        match self.judge(it.pool, it.interned, it.order, false, found, shut_to) {
             Verdict::Start(server) => Standing::Starting {
                 attempt: 1,
                 server: server.and_then(|server| {
@@ -300,11 +345,11 @@ impl Pool {
         if queue.is_some_and(|queue| queue.first().is_some()) {
             return None;
         }
+        if self.is_wanted_by_others(pool, &interned) {
+            return None;
+        }
         let outlook = self.outlook(pool, &interned, 0, at, calendar);
-        let admits = outlook.admits_from(at, interned.rules.queue.is_some())?;
-        let mut buckets = outlook.buckets(pool);
-        let contested = buckets.any(|(bucket, _)| self.bucket_waiters(bucket).next().is_some());
-        Some(admits).filter(|admits| *admits == at || !contested)
+        outlook.admits_from(at, interned.rules.queue.is_some())
     }
 
     /// Where a job stands in its queue, and who is before it.
@@ -340,45 +385,95 @@ impl Pool {
                 return;
             }
         }
-        let from = it.due.map_or(it.at, |due| due.max(it.at));
-        let queue = self.index.scopes.get(&it.pool).map(|known| &known.queue);
-        let first = queue.and_then(|queue| queue.first());
-        if first.is_some_and(|first| first < it.order) {
-            why.earliest = self.earliest_behind_head(it, from);
-            return;
-        }
-        let fate = if it.due.is_some() && !it.put_back {
-            fate_when_due(&outlook, it, from)
-        } else {
-            outlook.fate(from, it.gate, it.put_back)
+        let fate = match it.due {
+            Some(due) => self.fate_when_due(&outlook, it, due.max(it.at)),
+            None if why.behind.is_some() => None,
+            None => Some(outlook.fate(it.at, it.gate, it.put_back)),
         };
-        // Those who wait when it falls due, behind it, may start before.
-        let is_alone = it.due.is_none() || first.is_none();
+        let Some(fate) = fate else {
+            why.earliest = self.earliest_behind_head(it);
+            return;
+        };
+        // Those who wait when it falls due may go first, and let it in or keep it out.
+        let is_settled = it.due.is_none_or(|due| self.queue_stays(it, due));
+        let is_certain = |at| is_settled && !self.is_contested(it.wants(), &outlook, it.at, at);
         match fate {
             Fate::Starts(at) => {
-                let contested = self.is_contested(it.pool, &outlook, it.order, it.at, at);
                 why.earliest = Some(at);
-                why.is_exact = is_alone && !contested;
+                why.is_exact = is_certain(at) && !self.servers_are_contested(it.pool, it.interned);
             }
-            Fate::Aborted(at, reason) => why.aborts = is_alone.then_some((at, reason)),
+            Fate::Aborted(at, reason) => {
+                let is_certain = reason == Reason::EventMissing || is_certain(at);
+                why.aborts = is_certain.then_some((at, reason));
+            }
             Fate::Waits => {}
+        }
+    }
+
+    /// What becomes of a job that falls due at an instant (S16), if those who wait in its pool
+    /// still do. None: it waits behind them.
+    fn fate_when_due(&self, outlook: &Outlook, it: &Followed<'_>, due: Instant) -> Option<Fate> {
+        if outlook.event_is_missing() {
+            return Some(Fate::Aborted(due, Reason::EventMissing));
+        }
+        let found = outlook.first_shut(due).map_or(Ok(None), Err);
+        let mut is_told = true;
+        let shut_to = |head: &Interned| {
+            // Others may shut another gate to it by then.
+            is_told = !self.buckets_are_wanted(it.pool, head);
+            self.shut_to_head(it, head, due)
+        };
+        match self.judge(it.pool, it.interned, it.order, it.put_back, found, shut_to) {
+            Verdict::Start(_) => Some(Fate::Starts(due)),
+            Verdict::Queue(shut) => {
+                let queue = self.index.scopes.get(&it.pool).map(|known| &known.queue);
+                let first = queue.and_then(|queue| queue.first());
+                let gate = shut.map_or(Gate::Due, |shut| shut.gate);
+                let is_first = first.is_none_or(|first| first > it.order);
+                is_first.then(|| outlook.fate(due, gate, it.put_back))
+            }
+            Verdict::Abort(reason) => {
+                let retry = it.interned.rules.retry;
+                match retry.and_then(|retry| retry_of(0, retry, Err(reason))) {
+                    // It is delayed again, and no server comes by time alone.
+                    Some(_) => Some(Fate::Waits),
+                    None if !is_told => Some(Fate::Waits),
+                    None => Some(Fate::Aborted(due, reason)),
+                }
+            }
+        }
+    }
+
+    /// True where nobody leaves the queue of a job's pool up to an instant.
+    fn queue_stays(&self, it: &Followed<'_>, until: Instant) -> bool {
+        self.head_leaves(it).is_none_or(|(at, _)| at > until)
+    }
+
+    /// When the head of a job's pool leaves its queue by itself, at the earliest, and how many
+    /// start then. None: it does not, or there is none.
+    fn head_leaves(&self, it: &Followed<'_>) -> Option<(Instant, u32)> {
+        let head = self.scopes.get(&it.pool)?.head?;
+        let job = self.jobs.get(&head.job)?;
+        let interned = self.interned(job);
+        let outlook = self.outlook(it.pool, &interned, 0, it.at, it.calendar);
+        let gate = self.gate_of(head);
+        if !job.put_back && self.may_be_skipped(it.pool, &interned) {
+            // Whenever it is considered, others may have taken what it is aborted without.
+            return outlook.opens(gate).next(it.at).map(|at| (at, 0));
+        }
+        match outlook.fate(it.at, gate, job.put_back) {
+            Fate::Starts(at) => Some((at, 1)),
+            Fate::Aborted(at, _) => Some((at, 0)),
+            Fate::Waits => None,
         }
     }
 
     /// When a job could be considered and start at the earliest that waits behind the head of its
     /// pool: that has to leave before, and takes a slot if it starts.
-    fn earliest_behind_head(&self, it: &Followed<'_>, from: Instant) -> Option<Instant> {
-        let head = self.scopes.get(&it.pool)?.head?;
-        let job = self.jobs.get(&head.job)?;
-        let interned = self.interned(job);
-        let outlook = self.outlook(it.pool, &interned, 0, it.at, it.calendar);
-        let (leaves_at, starts) = match outlook.fate(it.at, self.gate_of(head), job.put_back) {
-            Fate::Starts(at) => (at, 1),
-            Fate::Aborted(at, _) => (at, 0),
-            Fate::Waits => return None,
-        };
+    fn earliest_behind_head(&self, it: &Followed<'_>) -> Option<Instant> {
+        let (leaves_at, starts) = self.head_leaves(it)?;
         let outlook = self.outlook(it.pool, it.interned, starts, it.at, it.calendar);
-        outlook.all_open(leaves_at.max(from))
+        outlook.all_open(it.due.map_or(leaves_at, |due| due.max(leaves_at)))
     }
 
     fn gate_views(&self, it: &Followed<'_>, outlook: &Outlook) -> Vec<GateView<'_>> {
@@ -403,7 +498,7 @@ impl Pool {
             let number = number.unwrap_or_default();
             gates.push(over_time(
                 Gate::Rate(number),
-                self.bucket_of(bucket, number, it),
+                self.bucket_of(bucket, outlook, it),
             ));
         }
         if it.interned.terms.executor == Executor::Server {
@@ -449,14 +544,10 @@ impl Pool {
         }
     }
 
-    fn bucket_of(&self, bucket: &Bucket, number: ScopeNumber, it: &Followed<'_>) -> What<'_> {
+    fn bucket_of(&self, bucket: &Bucket, outlook: &Outlook, it: &Followed<'_>) -> What<'_> {
         let mut what = self.rate_of(&bucket.name, Some(bucket.mode), bucket.settings.rate, it.at);
         if let What::Rate { ahead, .. } = &mut what {
-            let before = self.bucket_waiters(number);
-            let before = before.take_while(|(order, _)| *order < it.order);
-            let others = before.filter(|(_, pool)| *pool != it.pool).take(SHOWN_MAX);
-            let jobs = others.filter_map(|(order, _)| self.jobs.get(&job_of(order)));
-            *ahead = jobs.map(|job| &*job.id).collect();
+            *ahead = self.ahead_at(it.wants(), &bucket.name, outlook, it.at);
         }
         what
     }
@@ -484,23 +575,5 @@ impl Pool {
             weight,
             servers: servers.collect(),
         }
-    }
-}
-
-/// What becomes of a job that falls due and is considered for the first time (S16), where nobody
-/// waits in its pool.
-fn fate_when_due(outlook: &Outlook, it: &Followed<'_>, due: Instant) -> Fate {
-    let rules = &it.interned.rules;
-    let refused = outlook
-        .first_shut(due)
-        .filter(|shut| rules.queue.is_none() && shut.mode.is_none())
-        .filter(|_| !outlook.event_is_missing());
-    let Some(reason) = refused.map(Shut::reason) else {
-        return outlook.fate(due, Gate::Due, false);
-    };
-    match rules.retry.and_then(|it| retry_of(0, it, Err(reason))) {
-        // It is delayed again, and no server comes by time alone.
-        Some(_) => Fate::Waits,
-        None => Fate::Aborted(due, reason),
     }
 }

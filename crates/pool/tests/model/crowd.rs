@@ -1,5 +1,6 @@
 //! Crowds: stories in which the heads of many pools wait for a few buckets and for scarce servers,
-//! so that heads of a kind meet at a gate, part, and go from one gate to another.
+//! so that heads of a kind meet at a gate, part, and go from one gate to another. Rivals have rates
+//! of their own as well, so that those who want the same bucket or server wait elsewhere.
 
 use crate::draws::{holder, id};
 use crate::world::{Leader, Passes, Story, Turn, Wish, ZONES, attempt, sender, with_its_worker};
@@ -15,6 +16,8 @@ use proptest::sample::{select, subsequence};
 
 /// Most entries of a story.
 const ENTRIES_MAX: usize = 80;
+/// And of one of rivals.
+const RIVAL_ENTRIES_MAX: usize = 20;
 /// Pools that are named by a key.
 const KEYS: u8 = 8;
 /// Events, each of which may be deleted and come back.
@@ -181,6 +184,63 @@ fn launch() -> impl Strategy<Value = Wish> {
         )
 }
 
+/// A launch whose pool has a rate of its own, and that wants buckets that many others want.
+fn rival() -> impl Strategy<Value = Wish> {
+    let window = select(vec![1_u64, 2, 3, 5, 7]);
+    let own_mode = select(vec![None, None, None, Some(Mode::Wait), Some(Mode::Skip)]);
+    let own = (0..KEYS, window, own_mode, weighted(0.3, 1_u64..5));
+    let own = own.prop_map(|(key, window, mode, weight)| {
+        enabled(LimitKind::Job(JobLimit {
+            amount: 0,
+            rate: 1,
+            window: Some(window),
+            cap_key: Some(id("k", key)),
+            style: Some(Style::Sliding),
+            align: None,
+            burst: None,
+            mode,
+            weight,
+        }))
+    });
+    let keys = subsequence(vec!["r1", "r2", "r3"], 0..=3).prop_shuffle();
+    let windows = prop::collection::vec((select(vec![2_u64, 6, 8, 30]), mode()), 3);
+    let buckets = (keys, windows).prop_map(|(keys, windows)| {
+        let limit = |(key, (per_seconds, mode)): (&str, (u64, Option<Mode>))| {
+            enabled(LimitKind::Rate(RateLimit {
+                key: key.into(),
+                count: 1,
+                per_seconds,
+                style: Some(Style::Sliding),
+                burst: None,
+                mode,
+            }))
+        };
+        keys.into_iter()
+            .zip(windows)
+            .map(limit)
+            .collect::<Vec<Limit>>()
+    });
+    let queue = weighted(0.8, 1_u64..4);
+    let times = (
+        weighted(0.2, 1_u64..9),
+        weighted(0.2, select(vec![-1_i8, 1])),
+    );
+    let caller = prop::bool::weighted(0.8);
+    (own, buckets, queue, times, caller).prop_map(
+        |(own, buckets, queue, (delay_s, priority), caller)| {
+            let queue = queue.map(|amount| enabled(LimitKind::Queue(QueueLimit { amount })));
+            let launch = Launch {
+                limits: buckets.into_iter().chain([own]).chain(queue).collect(),
+                priority,
+                delay_s,
+                executor: caller.then_some(Executor::Caller),
+                ..Launch::default()
+            };
+            Wish::Launch(Box::new(launch), None)
+        },
+    )
+}
+
 fn scope() -> impl Strategy<Value = Box<str>> {
     prop_oneof![
         3 => select(vec!["rate:r1", "rate:r2", "rate:r3"]).prop_map(Into::into),
@@ -288,6 +348,27 @@ fn given() -> impl Strategy<Value = Vec<Command>> {
         }));
         given.extend(servers.into_iter().flat_map(with_its_worker));
         given
+    })
+}
+
+/// Stories of rivals: their heads wait at different gates, and want the same buckets and servers.
+pub(crate) fn rivals() -> impl Strategy<Value = Story> {
+    let wish = prop_oneof![12 => rival(), 2 => launch(), 1 => wish()];
+    let passes = prop_oneof![
+        4 => select(vec![0_i64, 400_000, 1_000_000]).prop_map(Passes::Us),
+        1 => Just(Passes::ToDeadline(0)),
+    ];
+    let turn = (passes, prop::collection::vec(wish, 1..5)).prop_map(|(passes, wishes)| Turn {
+        passes,
+        leader: Leader::Same,
+        wishes,
+    });
+    let turns = prop::collection::vec(turn, 1..RIVAL_ENTRIES_MAX);
+    (given(), turns).prop_map(|(given, turns)| Story {
+        zone: "UTC",
+        begins_us: 1_772_452_790_000_000,
+        given,
+        turns,
     })
 }
 

@@ -2,16 +2,17 @@
 //! the pool is given entries without commands, at the instants at which it asks for them.
 //!
 //! Jobs that are `starting` are confirmed, because an executor that is silent is not nothing. A
-//! job is followed twice: alone, where all others that wait are cancelled, so that only time is in
-//! its way and everything that is foretold must come exactly; and among the others, where an
-//! instant is a lower bound as soon as one of them moves.
+//! job is followed three times: alone, where all others that wait are cancelled, so that only time
+//! is in its way and everything must be foretold exactly; among those that wait, where what is
+//! called exact must come although they go on as well; and among all, where an instant is a lower
+//! bound as soon as another falls due.
 
 use crate::history::{Fact, Model};
 use crate::made_anew;
 use crate::windows::Opening;
 use fermata_pool::Pool;
 use fermata_pool::command::{Command, Entry, Launch};
-use fermata_pool::outcome::{Outcome, Reason, Standing};
+use fermata_pool::outcome::{Move, Outcome, Reason, Standing};
 use fermata_pool::query::{JobFilter, StateKind};
 use fermata_pool::terms::RateSettings;
 use fermata_pool::time::{Boundaries, Instant, Stamp};
@@ -78,6 +79,8 @@ struct Future<'a> {
     calendar: Calendar<'a>,
     /// Jobs that started, ended or fell due, since the copy was made.
     moved: Vec<Box<str>>,
+    /// Jobs that were delayed since then, to be tried again.
+    delayed: Vec<Box<str>>,
 }
 
 impl<'a> Future<'a> {
@@ -87,6 +90,7 @@ impl<'a> Future<'a> {
             index,
             calendar,
             moved: Vec::new(),
+            delayed: Vec::new(),
         };
         let now = future.pool.stamp().at;
         future.confirm(now);
@@ -107,6 +111,9 @@ impl<'a> Future<'a> {
         let applied = self.pool.apply(self.index, &entry);
         let moves = applied.moves.iter().map(|it| Box::from(&*it.job));
         self.moved.extend(moves);
+        let is_delayed = |it: &&Move| it.standing == Standing::Delayed;
+        let delayed = applied.moves.iter().filter(is_delayed);
+        self.delayed.extend(delayed.map(|it| Box::from(&*it.job)));
         applied.outcomes.expect("the claim in force")
     }
 
@@ -169,8 +176,23 @@ impl<'a> Future<'a> {
         None
     }
 
+    /// Every delayed job but one is cancelled: who falls due is more than time.
+    fn cancel_delayed(&mut self, but: &str) {
+        let delayed = self.in_state(StateKind::Delayed).into_iter();
+        let others = delayed.filter(|other| **other != *but);
+        let cancel = others.map(|job| Command::Cancel { job }).collect();
+        let now = self.pool.stamp().at;
+        self.apply(now, cancel);
+        self.confirm(now);
+    }
+
     fn others_moved(&self, id: &str) -> bool {
         self.moved.iter().any(|moved| **moved != *id)
+    }
+
+    /// True where another is to be tried again, and so will fall due.
+    fn others_were_delayed(&self, id: &str) -> bool {
+        self.delayed.iter().any(|delayed| **delayed != *id)
     }
 
     fn settings(&self) -> BTreeMap<u64, RateSettings> {
@@ -220,6 +242,7 @@ pub(crate) fn jobs(pool: &mut Pool, index: u64, calendar: Calendar<'_>) -> Holds
     waiting.extend(now.in_state(StateKind::Delayed));
     for id in &waiting {
         alone(Future::of(pool, index, calendar)?, id, &waiting)?;
+        among_waiting(Future::of(pool, index, calendar)?, id)?;
         among_others(Future::of(pool, index, calendar)?, id)?;
     }
     Ok(())
@@ -252,6 +275,27 @@ fn alone(mut future: Future<'_>, id: &str, waiting: &[Box<str>]) -> Holds {
     }
     Err(format!(
         "{id} alone: it is foretold {told:?}, and came {came:?}"
+    ))
+}
+
+fn among_waiting(mut future: Future<'_>, id: &str) -> Holds {
+    future.cancel_delayed(id);
+    if !matches!(
+        future.pool.standing(id),
+        Some(Standing::Queued | Standing::Delayed)
+    ) {
+        return Ok(());
+    }
+    let told = foretold(&future, id).ok_or("no reason of a job that waits")?;
+    if !told.is_exact && told.aborts.is_none() {
+        return Ok(());
+    }
+    let came = future.follow(id);
+    if future.others_were_delayed(id) || has_come(&told, came.as_ref()) {
+        return Ok(());
+    }
+    Err(format!(
+        "{id} among those that wait: it is foretold {told:?}, and came {came:?}"
     ))
 }
 
@@ -298,6 +342,7 @@ pub(crate) fn retry(pool: &mut Pool, index: u64, calendar: Calendar<'_>, launch:
         })
     };
     let mut future = Future::of(pool, index, calendar)?;
+    future.cancel_delayed(&launch.id);
     let now = future.pool.stamp().at;
     let Some(admits) = future.pool.admits_at(&launch.id, now, calendar) else {
         return Ok(());
@@ -312,7 +357,7 @@ pub(crate) fn retry(pool: &mut Pool, index: u64, calendar: Calendar<'_>, launch:
             }
             future.tick(Some(at));
         }
-        if future.others_moved(&launch.id) {
+        if future.others_were_delayed(&launch.id) {
             return Ok(());
         }
         let came = reason(&future, at);

@@ -57,8 +57,12 @@ const STORIES: u64 = 700;
 const CROWDS: u64 = 500;
 /// After how many entries each the pool is made anew of its snapshot.
 const ENTRIES_PER_SNAPSHOT: usize = 7;
+/// And of rivals.
+const RIVALS: u64 = 400;
 /// After how many entries each it is checked what the pool foretells of every job that waits.
 const ENTRIES_PER_FORESIGHT: usize = 25;
+/// The same in stories of rivals.
+const RIVAL_ENTRIES_PER_FORESIGHT: usize = 6;
 
 /// A story as it is told to both.
 struct Telling {
@@ -94,7 +98,7 @@ impl Telling {
     }
 
     /// Compares what the pool foretells with what would come.
-    fn foresee(&mut self, calendar: foresight::Calendar<'_>) -> Result<(), String> {
+    fn foresee(&mut self, every: usize, calendar: foresight::Calendar<'_>) -> Result<(), String> {
         let index = self.told.len() as u64;
         let last = self.told.last().and_then(|entry| entry.commands.last());
         let aborted = last.and_then(|command| match command {
@@ -106,7 +110,7 @@ impl Telling {
             let mut retry = || foresight::retry(&mut self.pool, index, calendar, launch);
             holds = holds.and_then(|()| retry());
         }
-        if self.told.len().is_multiple_of(ENTRIES_PER_FORESIGHT) {
+        if self.told.len().is_multiple_of(every) {
             let mut jobs = || foresight::jobs(&mut self.pool, index, calendar);
             holds = holds.and_then(|()| jobs());
         }
@@ -153,21 +157,26 @@ fn made_anew(pool: &mut Pool) -> Result<Pool, String> {
     }
 }
 
-/// Tells one random story; gives the number of its commands.
-fn tell(story: &Story) -> Result<usize, String> {
+/// Tells one random story, and checks after so many entries each what is foretold; gives the number
+/// of its commands.
+fn tell(story: &Story, foreseen_every: usize) -> Result<usize, String> {
     let mut telling = Telling::new();
     let mut teller = Teller::new(story);
     telling.tell(teller.begin(story))?;
     for turn in &story.turns {
         let entry = teller.entry(turn, &telling.model);
         telling.tell(entry)?;
-        telling.foresee(&|at| teller.stamp(at).boundaries)?;
+        telling.foresee(foreseen_every, &|at| teller.stamp(at).boundaries)?;
     }
     telling.end()
 }
 
 /// Tells so many random stories, and the shortest like the first that fails.
 fn tell_many(test: &str, drawn: &impl Strategy<Value = Story>, seed: u64, stories: u64) {
+    let foreseen_every = match test {
+        "random_rivals" => RIVAL_ENTRIES_PER_FORESIGHT,
+        _ => ENTRIES_PER_FORESIGHT,
+    };
     let config = Config {
         cases: stories.try_into().expect("a number of stories"),
         failure_persistence: None,
@@ -180,7 +189,7 @@ fn tell_many(test: &str, drawn: &impl Strategy<Value = Story>, seed: u64, storie
     let mut runner = TestRunner::new_with_rng(config, rng);
     let commands = Cell::new(0);
     let ran = runner.run(drawn, |story| {
-        let told = tell(&story).map_err(TestCaseError::fail)?;
+        let told = tell(&story, foreseen_every).map_err(TestCaseError::fail)?;
         commands.set(commands.get() + told);
         Ok(())
     });
@@ -233,6 +242,19 @@ fn crowds_of_a_fixed_seed_agree() {
 fn random_crowds_agree() {
     let (seed, stories) = any_seed(CROWDS);
     tell_many("random_crowds", &crowd::story(), seed, stories);
+}
+
+/// The same rivals in every run.
+#[test]
+fn rivals_of_a_fixed_seed_agree() {
+    tell_many("random_rivals", &crowd::rivals(), 1, RIVALS);
+}
+
+/// Other rivals in every run.
+#[test]
+fn random_rivals_agree() {
+    let (seed, stories) = any_seed(RIVALS);
+    tell_many("random_rivals", &crowd::rivals(), seed, stories);
 }
 
 /// The cases, which were written by others, told to both.
