@@ -335,8 +335,8 @@ pub(crate) fn retry(pool: &mut Pool, index: u64, calendar: Calendar<'_>, launch:
     let reason = |future: &Future<'_>, at| {
         let mut again = launch.clone();
         again.id = "again".into();
-        let would = future.pool.would(&again, at, calendar);
-        would.ok().and_then(|why| match why.standing {
+        let would = future.pool.would(&again, at, calendar).ok()?;
+        Some(match would.standing {
             Standing::Aborted { reason } => Some(reason),
             _ => None,
         })
@@ -360,7 +360,10 @@ pub(crate) fn retry(pool: &mut Pool, index: u64, calendar: Calendar<'_>, launch:
         if future.others_were_delayed(&launch.id) {
             return Ok(());
         }
-        let came = reason(&future, at);
+        let Some(came) = reason(&future, at) else {
+            // It is refused: it is a node of a job that was cancelled with those that are delayed.
+            return Ok(());
+        };
         if came.is_some() != aborted {
             return Err(format!(
                 "{} may be launched again at {admits:?}, but at {at:?} that comes to {came:?}",
