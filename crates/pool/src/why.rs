@@ -403,8 +403,7 @@ impl Pool {
                 why.is_exact = is_certain(at) && !self.servers_are_contested(it.pool, it.interned);
             }
             Fate::Aborted(at, reason) => {
-                let is_certain = reason == Reason::EventMissing || is_certain(at);
-                why.aborts = is_certain.then_some((at, reason));
+                why.aborts = is_certain(at).then_some((at, reason));
             }
             Fate::Waits => {}
         }
