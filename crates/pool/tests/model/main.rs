@@ -120,8 +120,13 @@ impl Telling {
     /// True where this launch made the last job, and that was aborted.
     fn has_aborted(&self, launch: &Launch) -> bool {
         let standing = self.pool.standing(&launch.id);
+        let commands = self.told.iter().flat_map(|entry| &entry.commands);
+        // The same again makes no job: by then its event may be another one than it was made by.
+        let launches = commands
+            .filter(|it| matches!(it, Command::Launch(other) if other.id == launch.id))
+            .count();
         let jobs = self.model.jobs();
-        let made = jobs.last().is_some_and(|job| job.request == launch);
+        let made = launches == 1 && jobs.last().is_some_and(|job| job.request == launch);
         made && matches!(standing, Some(Standing::Aborted { .. }))
     }
 
