@@ -380,9 +380,33 @@ impl Cluster {
         .await;
     }
 
-    /// The command that starts the node.
+    /// The command that starts the node: the first as a new cluster, the others to join.
     #[must_use]
     pub fn serve_command(&self, id: u64) -> Command {
+        if id != 1 {
+            return self.join_command(id);
+        }
+        let mut command = self.command_of(id);
+        command.arg("--bootstrap");
+        command
+    }
+
+    /// The command that starts the node as one that joins: any other that is there shows the way.
+    ///
+    /// # Panics
+    /// There is no other node.
+    #[must_use]
+    pub fn join_command(&self, id: u64) -> Command {
+        let others = || self.nodes.iter().filter(|other| other.id != id);
+        let guide = others().find(|other| other.process.is_some());
+        let guide = guide.or_else(|| others().next()).expect("another node");
+        let mut command = self.command_of(id);
+        command.args(["--join", &guide.peer.to_string()]);
+        command
+    }
+
+    /// All of it but where the cluster comes from.
+    fn command_of(&self, id: u64) -> Command {
         let node = self.node(id);
         let mut command = node.place.command();
         command.arg("serve");
@@ -391,14 +415,6 @@ impl Cluster {
         command.args(["--listen", &node.client.to_string()]);
         command.args(["--peer-listen", &node.peer.to_string()]);
         command.arg("--ready-file").arg(&node.ready_file);
-        // Any that is there shows the way.
-        let running = |node: &&Node| node.id != id && node.process.is_some();
-        let guide = self.nodes.iter().find(running);
-        match guide.or(self.nodes.first().filter(|first| first.id != id)) {
-            None => command.arg("--bootstrap"),
-            Some(_) if id == 1 => command.arg("--bootstrap"),
-            Some(guide) => command.args(["--join", &guide.peer.to_string()]),
-        };
         command.args(&self.options.flags);
         command
     }

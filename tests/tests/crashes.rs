@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use fermata_api::jobs::LaunchRequest;
 use fermata_api::params::Params;
-use fermata_audit::{Expectation, Rate, Windows};
-use fermata_e2e::{Cluster, DEADLINE, Recorder, Worker, WorkerOptions, now_us, wait_for};
+use fermata_e2e::{Cluster, DEADLINE, Rated, Recorder, Worker, WorkerOptions, now_us, wait_for};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
@@ -20,9 +19,11 @@ use tokio::task::JoinSet;
 const KILLS: usize = 9;
 /// Clients that launch one job after the other, each through its own node first.
 const LAUNCHERS: u64 = 3;
-const AMOUNT: u64 = 6;
-const STARTS_PER_WINDOW: u64 = 40;
-const WINDOW_S: u32 = 2;
+const SIZES: Rated = Rated {
+    amount: 6,
+    starts_per_window: 40,
+    window_s: 2,
+};
 
 /// Sets a run's random choices; a failure prints the one that it had.
 const SEED_VARIABLE: &str = "FERMATA_SEED";
@@ -41,17 +42,6 @@ fn short_job(random: &mut StdRng) -> LaunchRequest {
         event: Some("sync".to_owned()),
         params: Some(Params::from_json(&format!("0.{ms:03}")).expect("a number")),
         ..LaunchRequest::default()
-    }
-}
-
-fn expectation() -> Expectation {
-    Expectation {
-        pool: "cap:crm".to_owned(),
-        amount: Some(AMOUNT),
-        rate: Some(Rate {
-            count: STARTS_PER_WINDOW,
-            windows: Windows::UtcS(WINDOW_S),
-        }),
     }
 }
 
@@ -80,18 +70,14 @@ async fn killed_nodes_lose_nothing_and_repeat_nothing() {
     let seed = seed();
     let mut random = StdRng::seed_from_u64(seed);
     let mut cluster = Cluster::start().await;
-    let limits = json!([
-        {"type": "job", "amount": AMOUNT, "rate": STARTS_PER_WINDOW, "window": WINDOW_S,
-         "align": "utc", "cap_key": "crm"},
-        {"type": "queue", "amount": 100_000},
-    ]);
-    cluster
-        .define_event("sync", json!({"limits": limits}))
-        .await;
+    cluster.define_event("sync", SIZES.event(Some("crm"))).await;
     let workers = ["east", "west"]
         .map(|server| WorkerOptions::sleeping(server, cluster.urls()))
         .map(|options| Worker::start(options, cluster.folder()));
-    let recorder = Arc::new(Recorder::new(cluster.client(), expectation()));
+    let recorder = Arc::new(Recorder::new(
+        cluster.client(),
+        SIZES.expectation("cap:crm"),
+    ));
 
     let stop = Arc::new(AtomicBool::new(false));
     let (answers, mut answered) = watch::channel(Instant::now());

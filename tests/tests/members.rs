@@ -8,37 +8,21 @@ use std::time::Duration;
 
 use fermata_api::jobs::LaunchRequest;
 use fermata_api::params::Params;
-use fermata_audit::{Expectation, Rate, Windows};
-use fermata_e2e::{Cluster, DEADLINE, Process, Recorder, Worker, WorkerOptions, wait_for};
+use fermata_e2e::{Cluster, DEADLINE, Process, Rated, Recorder, Worker, WorkerOptions, wait_for};
 use http::{Method, StatusCode};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-const AMOUNT: u64 = 4;
-const STARTS_PER_WINDOW: u64 = 30;
-const WINDOW_S: u32 = 2;
+const SIZES: Rated = Rated {
+    amount: 4,
+    starts_per_window: 30,
+    window_s: 2,
+};
 /// Launches that must be accepted between two changes of the members.
 const BETWEEN: usize = 10;
 
 async fn define(cluster: &Cluster) {
-    let limits = json!([
-        {"type": "job", "amount": AMOUNT, "rate": STARTS_PER_WINDOW, "window": WINDOW_S,
-         "align": "utc", "cap_key": "crm"},
-        {"type": "queue", "amount": 100_000},
-    ]);
-    let event = json!({"limits": limits});
-    cluster.define_event("sync", event).await;
-}
-
-fn expectation() -> Expectation {
-    Expectation {
-        pool: "cap:crm".to_owned(),
-        amount: Some(AMOUNT),
-        rate: Some(Rate {
-            count: STARTS_PER_WINDOW,
-            windows: Windows::UtcS(WINDOW_S),
-        }),
-    }
+    cluster.define_event("sync", SIZES.event(Some("crm"))).await;
 }
 
 fn job() -> LaunchRequest {
@@ -65,7 +49,10 @@ async fn a_cluster_grows_and_shrinks_under_load() {
     }
     let options = WorkerOptions::sleeping("east", cluster.urls());
     let worker = Worker::start(options, cluster.folder());
-    let recorder = Arc::new(Recorder::new(cluster.client(), expectation()));
+    let recorder = Arc::new(Recorder::new(
+        cluster.client(),
+        SIZES.expectation("cap:crm"),
+    ));
     let stop = Arc::new(AtomicBool::new(false));
     let mut launchers = JoinSet::new();
     for _ in 0..2 {
@@ -140,11 +127,8 @@ async fn a_wiped_folder_under_an_old_id_is_refused() {
     let id = cluster.follower().await;
     cluster.kill(id).await;
     std::fs::remove_dir_all(&cluster.node(id).data).expect("its folder");
-    let mut command = cluster.serve_command(id);
-    if id == 1 {
-        // The founder comes back as one that joins: founding again would be another cluster.
-        command = serve_joining(&cluster, id);
-    }
+    // Founding again would be another cluster: the founder, too, comes back as one that joins.
+    let command = cluster.join_command(id);
     let process = Process::start("wiped", command, cluster.folder());
     let exit = process.ended(DEADLINE).await;
     assert_ne!(exit.status.code(), Some(0));
@@ -154,19 +138,6 @@ async fn a_wiped_folder_under_an_old_id_is_refused() {
     cluster.remove_node(id).await;
     cluster.add_node().await;
     launches_go_on(&cluster).await;
-}
-
-fn serve_joining(cluster: &Cluster, id: u64) -> tokio::process::Command {
-    let node = cluster.node(id);
-    let mut command = node.place.command();
-    command.args(["serve", "--id", &id.to_string()]);
-    command.arg("--data").arg(&node.data);
-    command.args(["--listen", &node.client.to_string()]);
-    command.args(["--peer-listen", &node.peer.to_string()]);
-    let others = cluster.nodes().iter().filter(|other| other.id != id);
-    let peers: Vec<String> = others.map(|other| other.peer.to_string()).collect();
-    command.args(["--join", &peers.join(",")]);
-    command
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -157,6 +157,13 @@ impl Followed<'_> {
             due: self.due,
         }
     }
+
+    /// After how many seconds it is tried again where it ends like this for the first time (S49).
+    fn tried_again_after(&self, reason: Reason) -> Option<u64> {
+        let retry = self.interned.rules.retry?;
+        let (_, delay_s) = retry_of(0, retry, Err(reason))?;
+        Some(delay_s)
+    }
 }
 
 impl Why<'_> {
@@ -315,16 +322,13 @@ impl Pool {
                 it.gate = shut.map_or(Gate::Due, |shut| shut.gate);
                 Standing::Queued
             }
-            Verdict::Abort(reason) => {
-                let retry = it.interned.rules.retry;
-                match retry.and_then(|retry| retry_of(0, retry, Err(reason))) {
-                    Some((_, delay_s)) => {
-                        (it.put_back, it.due) = (true, Some(it.at.plus_s(delay_s)));
-                        Standing::Delayed
-                    }
-                    None => Standing::Aborted { reason },
+            Verdict::Abort(reason) => match it.tried_again_after(reason) {
+                Some(delay_s) => {
+                    (it.put_back, it.due) = (true, Some(it.at.plus_s(delay_s)));
+                    Standing::Delayed
                 }
-            }
+                None => Standing::Aborted { reason },
+            },
         }
     }
 
@@ -431,15 +435,12 @@ impl Pool {
                 let is_first = first.is_none_or(|first| first > it.order);
                 is_first.then(|| outlook.fate(due, gate, it.put_back))
             }
-            Verdict::Abort(reason) => {
-                let retry = it.interned.rules.retry;
-                match retry.and_then(|retry| retry_of(0, retry, Err(reason))) {
-                    // It is delayed again, and no server comes by time alone.
-                    Some(_) => Some(Fate::Waits),
-                    None if !is_told => Some(Fate::Waits),
-                    None => Some(Fate::Aborted(due, reason)),
-                }
-            }
+            Verdict::Abort(reason) => match it.tried_again_after(reason) {
+                // It is delayed again, and no server comes by time alone.
+                Some(_) => Some(Fate::Waits),
+                None if !is_told => Some(Fate::Waits),
+                None => Some(Fate::Aborted(due, reason)),
+            },
         }
     }
 

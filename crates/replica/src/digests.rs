@@ -107,9 +107,8 @@ fn verdict(own: u64, voters: &[Option<u64>]) -> Verdict {
 /// Compares what a member said of its state with this member's own. Where they differ, both look
 /// into it.
 pub(crate) async fn compare(core: &Core, node: NodeId, index: u64, digest: u64) {
-    let own = core.state.digest_at(index);
+    let own = look_into(core, index, digest);
     if let Some(own) = own.filter(|own| *own != digest) {
-        core.differs.notify_one();
         // It is asked about an entry that it knows; what it answers is known.
         let _ = ask(core, node, index, own).await;
     }
@@ -117,11 +116,18 @@ pub(crate) async fn compare(core: &Core, node: NodeId, index: u64, digest: u64) 
 
 /// What is said to a member that asks for a digest.
 pub(crate) fn asked(core: &Core, index: u64, digest: u64) -> Answer {
+    Answer::Digested {
+        digest: look_into(core, index, digest),
+    }
+}
+
+/// This member's digest after an entry, if it knows. That it is another than a member's is looked into.
+fn look_into(core: &Core, index: u64, digest: u64) -> Option<u64> {
     let own = core.state.digest_at(index);
     if own.is_some_and(|own| own != digest) {
         core.differs.notify_one();
     }
-    Answer::Digested { digest: own }
+    own
 }
 
 /// Looks into every difference that was found, and stops this member if it must not go on.

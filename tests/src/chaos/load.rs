@@ -7,17 +7,16 @@ use std::time::{Duration, Instant};
 
 use fermata_api::jobs::{JobState, LaunchRequest};
 use fermata_api::params::Params;
-use fermata_audit::{Expectation, Rate, Windows};
+use fermata_audit::Expectation;
 use fermata_client::Client;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::ration::{self, RATIONED, Rationer};
 use crate::wait::{DEADLINE, wait_for};
-use crate::{Cluster, Recorder};
+use crate::{Cluster, Rated, Recorder};
 
 /// An event whose pool is judged by its amount and its rate.
 pub(super) const RATED: &str = "rated";
@@ -26,10 +25,13 @@ pub(super) const RATED_POOL: &str = "cap:crm";
 pub(super) const RESET: &str = "reset";
 pub(super) const RESET_POOL: &str = "event:reset";
 
-const AMOUNT: u64 = 6;
-/// Less than there is room and work for: the rate is what is scarce.
-pub(super) const STARTS_PER_WINDOW: u64 = 24;
-pub(super) const WINDOW_S: u32 = 2;
+/// The sizes of both.
+pub(super) const SIZES: Rated = Rated {
+    amount: 6,
+    // Less than there is room and work for: the rate is what is scarce.
+    starts_per_window: 24,
+    window_s: 2,
+};
 /// Clients, each of which launches one job after the other.
 const LAUNCHERS: u64 = 5;
 /// Clients of the pool whose answers are searched for an order.
@@ -63,14 +65,14 @@ struct Counts {
 impl Load {
     /// Defines the events, and begins.
     pub(super) async fn begin(cluster: &Cluster, client: &Client, seed: u64) -> Self {
-        cluster.define_event(RATED, definition(Some("crm"))).await;
-        cluster.define_event(RESET, definition(None)).await;
-        let utc = Rate {
-            count: STARTS_PER_WINDOW,
-            windows: Windows::UtcS(WINDOW_S),
+        cluster.define_event(RATED, SIZES.event(Some("crm"))).await;
+        cluster.define_event(RESET, SIZES.event(None)).await;
+        let recorder = Recorder::new(client.clone(), SIZES.expectation(RATED_POOL));
+        let reset_again = Expectation {
+            rate: None,
+            ..SIZES.expectation(RESET_POOL)
         };
-        let recorder = Recorder::new(client.clone(), expected(RATED_POOL, Some(utc)));
-        let recorder = Arc::new(recorder.with_event(RESET, expected(RESET_POOL, None)));
+        let recorder = Arc::new(recorder.with_event(RESET, reset_again));
         let (told, answers) = watch::channel(Instant::now());
         let counts = Arc::new(Counts::default());
         let mut users = JoinSet::new();
@@ -144,23 +146,6 @@ impl Load {
         self.recorder.read_ends(END_DEADLINE).await;
         let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
         (count(&self.counts.cancels), count(&self.counts.resets))
-    }
-}
-
-fn definition(cap_key: Option<&str>) -> Value {
-    let mut job = json!({"type": "job", "amount": AMOUNT, "rate": STARTS_PER_WINDOW,
-        "window": WINDOW_S, "align": "utc"});
-    if let Some(key) = cap_key {
-        job["cap_key"] = json!(key);
-    }
-    json!({"limits": [job, {"type": "queue", "amount": 100_000}]})
-}
-
-fn expected(pool: &str, rate: Option<Rate>) -> Expectation {
-    Expectation {
-        pool: pool.to_owned(),
-        amount: Some(AMOUNT),
-        rate,
     }
 }
 

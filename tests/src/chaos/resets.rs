@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use fermata_audit::Begin;
 
-use super::load::{RESET_POOL, STARTS_PER_WINDOW, WINDOW_S};
+use super::load::{RESET_POOL, SIZES};
 
 pub(super) fn check(begins: &[Begin], resets: &[u64]) -> Vec<String> {
     let mut windows: BTreeMap<(i64, usize), u64> = BTreeMap::new();
@@ -18,15 +18,18 @@ pub(super) fn check(begins: &[Begin], resets: &[u64]) -> Vec<String> {
             continue;
         }
         let before = resets.iter().filter(|reset| **reset < index).count();
-        let window = begin.start_us.div_euclid(i64::from(WINDOW_S) * 1_000_000);
+        let window = begin
+            .start_us
+            .div_euclid(i64::from(SIZES.window_s) * 1_000_000);
         *windows.entry((window, before)).or_default() += 1;
     }
     let over = windows.into_iter();
-    let over = over.filter(|(_, starts)| *starts > STARTS_PER_WINDOW);
+    let over = over.filter(|(_, starts)| *starts > SIZES.starts_per_window);
     let told = over.map(|((window, resets), starts)| {
         format!(
             "{RESET_POOL}: {starts} starts in window {window} after {resets} resets, \
-             {STARTS_PER_WINDOW} are allowed"
+             {} are allowed",
+            SIZES.starts_per_window
         )
     });
     told.collect()
