@@ -241,9 +241,10 @@ impl Steered<'_> {
     }
 }
 
-/// Copies the words of a head out of the buffer that its connection was read into: whoever keeps
-/// one of them keeps those 8 KiB, and a call that is held keeps them for long.
+/// Keeps of a head what the call needs, copied out of the buffer that its connection was read into:
+/// whoever keeps a word of it keeps those 8 KiB, and a call that is held keeps its head for long.
 fn detach(parts: &mut http::request::Parts) {
+    parts.headers = carried(&parts.headers);
     for value in parts.headers.values_mut() {
         // What was a value is one.
         if let Ok(copy) = HeaderValue::from_bytes(value.as_bytes()) {

@@ -41,7 +41,8 @@ The command is executed once per job, in a process group of its own, without a s
 
 Its exit code becomes the job's; ended by signal N, 128+N; not found, 127; not executable, 126;
 125 where the worker itself could not. The last 4 KiB that it wrote, standard output and error
-together, become the job's description. When it has ended, what is left of its group is killed.
+together, become the job's description. When it has ended, what is left of its group is killed. The
+process of the next job is made ahead: one named become-command waits beside those that run.
 
 A job that is cancelled or runs for too long gets SIGTERM, then SIGKILL, as a whole process group.
 What the cluster may give to another worker is killed at once: so is everything shortly before the

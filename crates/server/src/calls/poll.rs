@@ -142,9 +142,10 @@ pub(crate) async fn poll(
             .wait_ms
             .is_some_and(|wait_ms| wait_ms < UNHURRIED_WAIT_MS_MIN);
     let heard = if is_awaited {
-        edge.reported(deadline, &poll, reports).await?
+        // Boxed, as what ends is: a thousand held polls keep no room for what they are past.
+        Box::pin(edge.reported(deadline, &poll, reports)).await?
     } else {
-        edge.heard(deadline, &poll).await?
+        Box::pin(edge.heard(deadline, &poll)).await?
     };
     let is_first = edge.replica.read(|pool| {
         edge.polls
@@ -154,7 +155,7 @@ pub(crate) async fn poll(
         // Held polls of an older incarnation are answered at once.
         edge.hints.servers.wake(&poll.server);
     }
-    edge.end_missing(deadline, &poll).await?;
+    Box::pin(edge.end_missing(deadline, &poll)).await?;
 
     let until = if has_reports {
         Instant::now()
