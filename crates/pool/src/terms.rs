@@ -120,6 +120,13 @@ fn bounded(number: u64) -> u32 {
 }
 
 impl Rules {
+    /// True where a rate that is shut ends the job (S16).
+    pub(crate) fn skips(&self) -> bool {
+        let own = self.rate.and(self.mode);
+        let mut modes = self.buckets.iter().map(|bucket| bucket.mode).chain(own);
+        modes.any(|mode| mode == Mode::Skip)
+    }
+
     /// What resolved limits come to. A queue limit without a `job` or `rate` limit is as if
     /// absent (S4).
     #[must_use]

@@ -121,13 +121,9 @@ impl Pool {
     /// True where jobs of other pools wait who want what a job does: a bucket of it, or room on a
     /// server that has an end.
     pub(crate) fn is_wanted_by_others(&self, pool: ScopeNumber, interned: &Interned) -> bool {
-        self.buckets_are_wanted(pool, interned) || self.servers_are_contested(pool, interned)
-    }
-
-    /// The same of its buckets alone.
-    pub(crate) fn buckets_are_wanted(&self, pool: ScopeNumber, interned: &Interned) -> bool {
         let mut buckets = interned.rules.buckets.iter();
         buckets.any(|bucket| self.bucket_is_wanted(pool, &bucket.name))
+            || self.servers_are_contested(pool, interned)
     }
 
     fn bucket_is_wanted(&self, pool: ScopeNumber, bucket: &str) -> bool {

@@ -422,8 +422,9 @@ impl Pool {
         let found = outlook.first_shut(due).map_or(Ok(None), Err);
         let mut is_told = true;
         let shut_to = |head: &Interned| {
-            // Others may shut another gate to it by then.
-            is_told = !self.buckets_are_wanted(it.pool, head);
+            // Others may shut another gate by then, to the head or to this job.
+            let mut both = [head, it.interned].into_iter();
+            is_told = !both.any(|wants| self.is_wanted_by_others(it.pool, wants));
             self.shut_to_head(it, head, due)
         };
         match self.judge(it.pool, it.interned, it.order, it.put_back, found, shut_to) {
@@ -457,6 +458,11 @@ impl Pool {
         let interned = self.interned(job);
         let outlook = self.outlook(it.pool, &interned, 0, it.at, it.calendar);
         let gate = self.gate_of(head);
+        let is_skipped = !job.put_back && interned.rules.skips();
+        if (is_skipped || outlook.event_is_missing()) && self.others_fall_due(it) {
+            // One of them may go before it or take from it, so that it is aborted at any time.
+            return Some((it.at, 0));
+        }
         if !job.put_back && self.may_be_skipped(it.pool, &interned) {
             // Whenever it is considered, others may have taken what it is aborted without.
             return outlook.opens(gate).next(it.at).map(|at| (at, 0));
@@ -466,6 +472,13 @@ impl Pool {
             Fate::Aborted(at, _) => Some((at, 0)),
             Fate::Waits => None,
         }
+    }
+
+    /// True where another job than this falls due some time.
+    fn others_fall_due(&self, it: &Followed<'_>) -> bool {
+        let own = job_of(it.order);
+        let mut first = self.index.delayed.iter().take(2);
+        first.any(|(_, number)| *number != own)
     }
 
     /// When a job could be considered and start at the earliest that waits behind the head of its
