@@ -54,6 +54,14 @@ impl Opens {
         first.or_else(|| after.map(|at| at.max(from)))
     }
 
+    /// The instants at which it may open or shut.
+    fn changes(&self) -> impl Iterator<Item = Instant> + use<> {
+        let then = self.then.map(|(ends, after)| [Some(ends), after]);
+        self.first
+            .into_iter()
+            .chain(then.into_iter().flatten().flatten())
+    }
+
     /// True where it is open then.
     pub(crate) fn is_open(&self, at: Instant) -> bool {
         self.next(at) == Some(at)
@@ -129,20 +137,23 @@ impl Outlook {
 
     /// The first instant from `from` on at which a new job is not aborted when it is considered,
     /// where nobody waits in its pool: it starts, or there is a queue that it may wait in (S16).
+    /// That may come because a gate shuts too: one before the gate that it would be aborted at,
+    /// for which it may wait.
     pub(crate) fn admits_from(&self, from: Instant, has_queue: bool) -> Option<Instant> {
-        let mut at = from;
-        while let Some(shut) = self.first_shut(at) {
-            let may_wait = match shut.mode {
+        if self.event_is_missing {
+            return None;
+        }
+        let changes = self.gates.iter().flat_map(|(_, opens)| opens.changes());
+        let mut changes: Vec<Instant> = changes.filter(|at| *at > from).collect();
+        changes.push(from);
+        changes.sort_unstable();
+        changes.into_iter().find(|at| {
+            self.first_shut(*at).is_none_or(|shut| match shut.mode {
                 Some(Mode::Skip) => false,
                 Some(Mode::Wait) => true,
                 None => has_queue,
-            };
-            if may_wait {
-                break;
-            }
-            at = self.opens(shut.gate).next(at)?;
-        }
-        (!self.event_is_missing).then_some(at)
+            })
+        })
     }
 }
 

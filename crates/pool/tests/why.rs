@@ -223,6 +223,48 @@ fn nobody_is_told_to_come_again_for_what_others_would_take() {
     assert_eq!(world.pool.admits_at("c", world.now, &Boundaries::utc), None);
 }
 
+/// Found by `random_crowds` with the seed 16222557382909181215.
+#[test]
+fn a_slot_that_shuts_before_a_bucket_lets_a_job_wait_that_the_bucket_would_end() {
+    let mut world = World::new();
+    let one = limit(LimitKind::Job(JobLimit {
+        amount: 1,
+        rate: 0,
+        window: None,
+        cap_key: Some("a".into()),
+        style: None,
+        align: None,
+        burst: None,
+        mode: None,
+        weight: None,
+    }));
+    let limits = vec![one, queue(9), bucket("k", 5, Mode::Skip)];
+    world.launch("a0", limits.clone());
+    let expires_at = world.second(2);
+    world.apply(vec![Command::PutOverride {
+        scope: "cap:a".into(),
+        sizes: Override {
+            count: None,
+            window_s: None,
+            amount: Some(2),
+            expires_at: Some(expires_at),
+            note: "".into(),
+        },
+    }]);
+    world.launch("a1", limits.clone());
+    let reason = Reason::RateLimited;
+    assert_eq!(
+        world.pool.standing("a1"),
+        Some(Standing::Aborted { reason })
+    );
+    // The bucket opens at second 5; from second 2 on the slot is shut before it.
+    let admits = world.pool.admits_at("a1", world.now, &Boundaries::utc);
+    assert_eq!(admits, Some(expires_at));
+    world.pass_to(2);
+    world.launch("a2", limits);
+    assert_eq!(world.pool.standing("a2"), Some(Standing::Queued));
+}
+
 #[test]
 fn a_delayed_job_that_cannot_wait_behind_others_is_aborted() {
     let mut world = World::new();
